@@ -1,0 +1,106 @@
+"""What the coordinator tells people: the parts of `Status`, and the words they share with messages.py."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+MemberRole = Literal["server", "worker"]
+# registered: the agent is there; serving: a server's port answers; running: a worker's child was started;
+# exited: the child is gone and the agent leaves.
+MemberState = Literal["registered", "serving", "running", "exited"]
+JobPhase = Literal["waiting", "running", "done", "failed", "stopping"]
+
+
+class Message(BaseModel):
+    """A value that goes over the wire; it never changes."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class WorkerStatus(Message):
+    rank: int
+    address: str
+    state: MemberState
+    rows: int  # training rows reported by this worker, over the job
+    rows_per_second: float
+    loss: float | None
+    task: int | None  # the task it reported on last
+    heartbeat_age: float  # seconds
+    extra: dict[str, float]
+
+
+class ServerStatus(Message):
+    rank: int
+    address: str
+    state: MemberState
+    heartbeat_age: float
+
+
+class EpochResult(Message):
+    """Metrics are None where the epoch was not evaluated, or (AUC) where only one label occurred."""
+
+    epoch: int
+    train_rows: int
+    train_loss: float | None
+    seconds: float
+    evaluated_rows: int
+    auc: float | None
+    log_loss: float | None
+    calibration: float | None  # sum of predicted probabilities / sum of labels
+
+
+class Accounting(Message):
+    """Rows of the tasks made so far, evaluation included. Two sums always hold:
+
+    leased = done + held + returned         (every lease ended in one way, or is still held)
+    total  = done + held + waiting + quarantined     (every task is in one state)
+
+    `repeated` = rows leased a second or later time.
+    """
+
+    total: int
+    leased: int
+    done: int
+    held: int
+    returned: int
+    repeated: int
+    waiting: int
+    quarantined: int
+
+
+class Failure(Message):
+    who: str
+    reason: str
+    log_tail: tuple[str, ...]
+    child_exit_code: int | None
+    time: str
+
+
+class Status(Message):
+    name: str
+    job: JobPhase
+    generation: int
+    phase: str  # rendezvous, train, flush, evaluate, finish
+    epoch: int
+    epochs: int
+    rows_total: int  # training rows over all epochs
+    rows_done: int  # of these, trained (reports of running tasks included)
+    phase_rows_total: int  # rows of the present phase (one epoch's training or evaluation)
+    phase_rows_done: int
+    rows_per_second: float
+    loss: float | None  # over the last seconds
+    eta: float | None  # seconds of training left
+    seconds: float  # since the job began
+    workers: tuple[WorkerStatus, ...]
+    servers: tuple[ServerStatus, ...]
+    missing: tuple[str, ...]
+    history: tuple[EpochResult, ...]
+    loss_curve: tuple[tuple[int, float], ...]  # (rows trained, recent loss)
+    accounting: Accounting
+    failure: Failure | None
+    reason: str
+    exit_code: int | None
+    best_auc: float | None  # best possible, where the data set knows it (synthetic)
+    versions: dict[str, str]
