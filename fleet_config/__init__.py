@@ -1,0 +1,1 @@
+"""What runs where: the job file, roles from the environment, tables. No Paddle, no fleetps imports."""

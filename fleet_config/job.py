@@ -1,0 +1,158 @@
+"""The job file: one YAML for every process of a job.
+
+    job = load_job("conf/quickstart.yaml", ["cluster.workers=4"])
+
+A mistake in it is a UserError with one line per mistake, each naming the file and line (or the
+--set argument), the key and the nearest name that exists.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, ValidationError
+
+from fleet_config.errors import UserError
+from fleet_config.explain import Problem, explain
+from fleet_config.optimizers import Adam, Optimizer
+from fleet_config.section import AUTO, Section
+from fleet_config.sections import (
+    CheckpointSection,
+    ClusterSection,
+    DataSection,
+    EvaluateSection,
+    JobSection,
+    ModelSection,
+    ObserveSection,
+    TableName,
+)
+from fleet_config.source import Source, read_source
+from fleet_config.strategy import AVAILABLE_MODES
+from fleet_config.tables import Table, table_shards
+
+DEFAULT_TABLE = "embedding"
+
+# Free to differ between the processes of one job: how many, how patient, what people see.
+_MAY_DIFFER = {
+    "job": {"output"},
+    "cluster": {"workers", "threads", "heartbeat", "deadlines"},
+    "checkpoint": True,
+    "observe": True,
+}
+
+
+class Job(Section):
+    """A checked job file."""
+
+    job: JobSection
+    cluster: ClusterSection = ClusterSection()
+    data: DataSection
+    model: ModelSection = ModelSection()
+    tables: Annotated[dict[TableName, Table], Field(min_length=1)] = {DEFAULT_TABLE: Table()}
+    optimizer: Optimizer = Adam()
+    mode: Literal["async", "sync", "geo", "bounded"] = "async"
+    evaluate: EvaluateSection = EvaluateSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    observe: ObserveSection = ObserveSection()
+
+    @property
+    def run_dir(self) -> Path:
+        """Where everything this job writes goes."""
+        return self.job.output / self.job.name
+
+    def table_shards(self, name: str) -> int:
+        """The number of shards of a table, the same on every machine."""
+        shards = self.tables[name].shards
+        if shards == AUTO:
+            return table_shards(self.cluster.servers, self.cluster.server_cores)
+        return shards
+
+    def agreement(self) -> dict[str, JsonValue]:
+        """What must be the same in all processes, as flat keys: {"data.batch_size": 512, ...}."""
+        return dict(_flat(self.model_dump(mode="json", exclude=_MAY_DIFFER), ""))
+
+    def digest(self) -> str:
+        """A short fingerprint of agreement()."""
+        text = json.dumps(self.agreement(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job:
+    """Reads and checks a job file; overrides are "a.b=value", the value in YAML.
+
+    Relative paths in it are relative to the current directory and come out absolute.
+    """
+    source = read_source(Path(path), overrides)
+    try:
+        job = Job.model_validate(source.data)
+    except ValidationError as error:
+        raise _user_error(source, explain(error, source.data, Job)) from None
+    problems = list(_impossible(job))
+    if problems:
+        raise _user_error(source, problems)
+    return _with_absolute_paths(job)
+
+
+def _user_error(source: Source, problems: list[Problem]) -> UserError:
+    lines = {f"{source.where(p.path)}: {p.sentence}": source.line(p.path) for p in problems}
+    return UserError("\n".join(sorted(lines, key=lambda text: lines[text])))
+
+
+def _impossible(job: Job) -> Iterator[Problem]:
+    if job.mode not in AVAILABLE_MODES:
+        yield Problem(
+            ("mode",), f"mode {job.mode} is not available in this version; use mode: async"
+        )
+    yield from _unavailable_checkpoint(job.checkpoint)
+    for name in job.tables:
+        shards = job.table_shards(name)
+        if shards < job.cluster.servers:
+            yield Problem(
+                ("tables", name, "shards"),
+                f"table {name} has {shards} shards for {job.cluster.servers} servers, so some "
+                "servers would own nothing; use shards: auto",
+            )
+    if job.evaluate.every_epochs > job.job.epochs:
+        yield Problem(
+            ("evaluate", "every_epochs"),
+            f"evaluate.every_epochs is {job.evaluate.every_epochs} but the job ends after "
+            f"{job.job.epochs} epochs, so it would never evaluate; use 0 to mean never",
+        )
+    deadlines = job.cluster.deadlines
+    if deadlines.first_step < deadlines.step:
+        yield Problem(
+            ("cluster", "deadlines", "first_step"),
+            f"cluster.deadlines.first_step ({deadlines.first_step:g} s) must not be shorter than "
+            f"cluster.deadlines.step ({deadlines.step:g} s)",
+        )
+
+
+def _unavailable_checkpoint(checkpoint: CheckpointSection) -> Iterator[Problem]:
+    for key in ("every_epochs", "every_minutes", "resume"):
+        if getattr(checkpoint, key):
+            yield Problem(
+                ("checkpoint", key),
+                f"checkpoint.{key} is not available in this version; remove it",
+            )
+
+
+def _with_absolute_paths(job: Job) -> Job:
+    """A child process has another current directory than the one in which the user typed."""
+    section = job.job.model_copy(update={"output": _absolute(job.job.output)})
+    data = job.data.model_copy(update={"path": _absolute(job.data.path)})
+    return job.model_copy(update={"job": section, "data": data})
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))
+
+
+def _flat(value: Any, prefix: str) -> Iterator[tuple[str, JsonValue]]:
+    if not isinstance(value, dict) or not value:
+        yield prefix, value
+        return
+    for key, inner in value.items():
+        yield from _flat(inner, f"{prefix}.{key}" if prefix else key)

@@ -1,0 +1,102 @@
+"""The sections of the job file. conf/*.yaml shows every key with a comment."""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, JsonValue
+
+from fleet_config.section import AUTO, AutoOrCount, Count, CountOrZero, Seconds, Section, text_of
+
+JobName: TypeAlias = Annotated[
+    str,
+    text_of(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", "lower-case letters, digits and dashes (1-40)"),
+]
+TableName: TypeAlias = Annotated[
+    str, text_of(r"[a-z][a-z0-9_]{0,39}", "named with lower-case letters, digits and _ (1-40)")
+]
+BatchSize: TypeAlias = Annotated[int, Field(ge=1, le=65_536)]
+Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class JobSection(Section):
+    """The run as a whole."""
+
+    name: JobName
+    seed: Seed = 1
+    epochs: Count = 1
+    output: Path = Field(default=Path("runs"), strict=False)
+
+
+class Deadlines(Section):
+    """The longest that anything is waited for, in seconds."""
+
+    rendezvous: Seconds = 60.0
+    server_start: Seconds = 60.0
+    first_step: Seconds = 120.0
+    step: Seconds = 60.0
+    barrier: Seconds = 120.0
+    stop: Seconds = 10.0
+
+
+class ClusterSection(Section):
+    """How many processes of each role, and how patient they are."""
+
+    servers: Annotated[int, Field(ge=1, le=1024)] = 1
+    workers: Annotated[int, Field(ge=1, le=10_000)] = 1
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
+    # Not counted on the spot: peers on unlike machines would disagree about the table shards.
+    server_cores: Annotated[int, Field(ge=1, le=1024)] = 4
+    heartbeat: Annotated[float, Field(ge=0.1, le=60)] = 2.0
+    deadlines: Deadlines = Deadlines()
+
+
+class SyntheticData(Section):
+    """How to make the data set at data.path where there is none yet."""
+
+    rows: Count
+    test_rows: Count
+    seed: Seed = 1
+    # Over all 26 sparse slots; zipf is the exponent of their frequencies.
+    distinct_ids: Annotated[int, Field(ge=26)] = 100_000
+    zipf: Annotated[float, Field(gt=1, le=4)] = 1.1
+
+
+class DataSection(Section):
+    """What is trained on."""
+
+    path: Path = Field(strict=False)
+    batch_size: BatchSize = 512
+    task_rows: AutoOrCount = AUTO
+    shuffle: bool = True
+    synthetic: SyntheticData | None = None
+
+
+class ModelSection(Section):
+    """Which network; its params are checked by the network's own schema in fleetps.models."""
+
+    name: Annotated[str, Field(min_length=1)] = "deepfm"
+    params: dict[str, JsonValue] = {}
+
+
+class EvaluateSection(Section):
+    """When and on what to evaluate; every_epochs 0 = never."""
+
+    every_epochs: CountOrZero = 1
+    batch_size: BatchSize = 2048
+    split: Annotated[str, Field(min_length=1)] = "test"
+
+
+class CheckpointSection(Section):
+    """Not available yet: known keys, so that a job file that asks for it is refused, not ignored."""
+
+    every_epochs: Count | None = None
+    every_minutes: Annotated[float, Field(gt=0)] | None = None
+    keep: Count = 3
+    resume: bool = False
+
+
+class ObserveSection(Section):
+    """What people see while it runs."""
+
+    progress_seconds: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
+    log_format: Literal["text", "json"] = "text"
