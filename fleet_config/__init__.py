@@ -1,1 +1,1 @@
-"""What runs where: the job file, roles from the environment, tables. No Paddle, no fleetps imports."""
+"""What runs where: the job file, the roles, the tables. Imports no Paddle, no fleetps."""

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -36,7 +36,7 @@ from fleet_config.tables import Table, table_shards
 DEFAULT_TABLE = "embedding"
 
 # Free to differ between the processes of one job: how many, how patient, what people see.
-_MAY_DIFFER = {
+_MAY_DIFFER: dict[str, set[str] | bool] = {
     "job": {"output"},
     "cluster": {"workers", "threads", "heartbeat", "deadlines"},
     "checkpoint": True,
@@ -51,7 +51,9 @@ class Job(Section):
     cluster: ClusterSection = ClusterSection()
     data: DataSection
     model: ModelSection = ModelSection()
-    tables: Annotated[dict[TableName, Table], Field(min_length=1)] = {DEFAULT_TABLE: Table()}
+    tables: dict[TableName, Table] = Field(
+        default_factory=lambda: {DEFAULT_TABLE: Table()}, min_length=1
+    )
     optimizer: Optimizer = Adam()
     mode: Literal["async", "sync", "geo", "bounded"] = "async"
     evaluate: EvaluateSection = EvaluateSection()
@@ -147,7 +149,7 @@ def _with_absolute_paths(job: Job) -> Job:
 
 
 def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))
+    return path.expanduser().absolute()
 
 
 def _flat(value: Any, prefix: str) -> Iterator[tuple[str, JsonValue]]:

@@ -75,7 +75,7 @@ class ModelSection(Section):
     """Which network; its params are checked by the network's own schema in fleetps.models."""
 
     name: Annotated[str, Field(min_length=1)] = "deepfm"
-    params: dict[str, JsonValue] = {}
+    params: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class EvaluateSection(Section):
@@ -87,7 +87,7 @@ class EvaluateSection(Section):
 
 
 class CheckpointSection(Section):
-    """Not available yet: known keys, so that a job file that asks for it is refused, not ignored."""
+    """Not available yet: a job file that asks for it is refused, not ignored."""
 
     every_epochs: Count | None = None
     every_minutes: Annotated[float, Field(gt=0)] | None = None

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.constructor import SafeConstructor
 
 from fleet_config.errors import UserError
 
 KeyPath = tuple[str, ...]
 
 
-class _CoreLoader(yaml.SafeLoader):
-    """SafeLoader with the scalar types of YAML 1.2's core schema."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+class _CoreLoader(SafeConstructor, yaml.BaseLoader):
+    """Plain data only; a BaseLoader knows no scalar types yet: YAML 1.2's core ones follow."""
 
 
 for _tag, _pattern, _first in (
@@ -29,8 +28,7 @@ for _tag, _pattern, _first in (
     ("int", r"[-+]?(?:0|[1-9][0-9_]*)", list("-+0123456789")),
     (
         "float",
-        r"[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+"
-        r"|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)",
+        r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan",
         list("-+.0123456789"),
     ),
 ):
@@ -100,7 +98,7 @@ def read_source(file: Path, overrides: Sequence[str]) -> Source:
     if root is None:
         raise UserError(f"{file} is empty; conf/quickstart.yaml shows what a job file holds")
     if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"{file}:{_line(root)}: a job file is a mapping of sections (job, data, ...)")
+        raise UserError(f"{file}:{_line(root)}: a job file is made of sections (job:, data:, ...)")
     source.data = _Reader(str(file), source._lines).mapping(root, ())
     for argument in overrides:
         source.override(argument)
@@ -147,7 +145,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.Node) -> Any:
         try:
-            return self._constructor.construct_object(node)  # type: ignore[no-untyped-call]
+            return self._constructor.construct_object(node)
         except (yaml.YAMLError, ValueError):
             raise UserError(
                 f"{self._name}:{_line(node)}: {node.value!r} with the tag {node.tag} can't be "
@@ -176,7 +174,7 @@ def _read_text(file: Path) -> str:
 
 def _compose(text: str, name: str) -> yaml.Node | None:
     try:
-        return yaml.compose(text, Loader=_CoreLoader)  # type: ignore[no-untyped-call,no-any-return]
+        return yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
         raise UserError(_syntax_sentence(error, text, name)) from None
     except yaml.YAMLError as error:

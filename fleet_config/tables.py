@@ -7,7 +7,7 @@ always names all of its values.
 import math
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, BeforeValidator
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from fleet_config.section import AUTO, AutoOrCount, Beta, NotNegative, Positive, Section
