@@ -45,7 +45,9 @@ class JobState(Message):
     job: JobPhase
     generation: int
     reason: str = ""  # why it failed or stops
-    exit_code: int | None = None  # what a process of this job should exit with, once the job is over
+    exit_code: int | None = (
+        None  # what a process of this job should exit with, once the job is over
+    )
 
 
 class TaskAnswer(JobState):
@@ -149,12 +151,12 @@ class Coordinator(Protocol):
         address: str,
         rank: int | None = None,
         digest: str = "",
-        job: dict[str, Any] | None = None,
+        agreement: dict[str, Any] | None = None,
     ) -> Registered:
         """Join. `instance` is unique to this agent process; `address` a server's endpoint, a worker's host.
 
-        Registering an instance again gives its rank again. `digest` is Job.digest(); with `job` (the
-        caller's job.model_dump(mode="json")) a refusal names the settings that differ.
+        Registering an instance again gives its rank again. `digest` is Job.digest(); with `agreement`
+        (Job.agreement()) a refusal names the settings that differ.
         """
 
     def rendezvous(self, instance: str) -> Rendezvous: ...

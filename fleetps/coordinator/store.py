@@ -1,0 +1,267 @@
+"""The coordinator's memory: one SQLite file in WAL mode, so that a killed coordinator loses nothing.
+
+Only facts that must outlive the process are here; how far a running task is, when a member was last
+heard of and when a lease ends are not (after a restart everybody gets the full time again).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fleet_config.errors import UserError
+from fleetps.coordinator.schema import SCHEMA, SCHEMA_VERSION, JobRow, LeaseRow, TaskRow
+
+_TASK = "id, generation, epoch, training, split, slices, rows, rows_before, shuffle_seed, state, failures, done_by"
+
+
+class Store:
+    """Typed access to the tables. Not thread-safe by itself: the service holds one lock around it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._prepare()
+        except sqlite3.OperationalError as error:
+            raise UserError(
+                f"{path}: the coordinator's state cannot be opened here ({error})"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise UserError(
+                f"{path}: the coordinator's state is damaged ({error}); start with --new to set it aside"
+            ) from error
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA busy_timeout = 5000")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.executescript(
+                f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
+        elif version != SCHEMA_VERSION:
+            raise UserError(
+                f"{self.path}: the coordinator's state has version {version} and this FleetPS reads version "
+                f"{SCHEMA_VERSION}; start with --new to set it aside"
+            )
+        elif (check := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(check)
+        # In WAL mode NORMAL survives the death of the process; only a power cut may lose the last moments,
+        # and then their tasks are trained again.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _row(self, sql: str, *values: Any) -> Any:
+        return self._db.execute(sql, values).fetchone()
+
+    # -- the job -------------------------------------------------------------------------------------
+
+    def create_job(self, digest: str, now: float) -> None:
+        self._db.execute(
+            "INSERT INTO job VALUES (1, ?, 'waiting', '', NULL, NULL, 0, 'rendezvous', 0, 0, ?, ?, 0, NULL)",
+            (digest, now, now),
+        )
+
+    def job(self) -> JobRow | None:
+        row = self._row("SELECT * FROM job")
+        return JobRow(*row[1:]) if row else None
+
+    def set_job(self, **columns: Any) -> None:
+        names = ", ".join(f"{name} = ?" for name in columns)
+        self._db.execute(f"UPDATE job SET {names}", tuple(columns.values()))
+
+    # -- members and barriers ------------------------------------------------------------------------
+
+    def members(self) -> list[tuple[str, str, int, str, str, int]]:
+        return self._db.execute("SELECT * FROM members ORDER BY rank").fetchall()
+
+    def save_member(
+        self, instance: str, role: str, rank: int, address: str, state: str, active: bool
+    ) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?)",
+            (instance, role, rank, address, state, active),
+        )
+
+    def arrive(self, generation: int, name: str, instance: str, rank: int) -> bool:
+        """True the first time."""
+        cursor = self._db.execute(
+            "INSERT OR IGNORE INTO arrivals VALUES (?, ?, ?, ?)", (generation, name, instance, rank)
+        )
+        return cursor.rowcount == 1
+
+    def arrivals(self, generation: int, name: str) -> dict[str, int]:
+        """Instance -> rank."""
+        rows = self._db.execute(
+            "SELECT instance, rank FROM arrivals WHERE generation = ? AND name = ?",
+            (generation, name),
+        )
+        return dict(rows.fetchall())
+
+    # -- tasks and leases ----------------------------------------------------------------------------
+
+    def add_tasks(
+        self, tasks: Iterable[tuple[int, int, bool, str, int, str, int, int | None]]
+    ) -> None:
+        self._db.executemany(
+            "INSERT INTO tasks (generation, epoch, training, split, position, slices, rows, shuffle_seed) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            tasks,
+        )
+
+    def task(self, task_id: int) -> TaskRow | None:
+        row = self._row(f"SELECT {_TASK} FROM tasks WHERE id = ?", task_id)
+        return TaskRow(*row) if row else None
+
+    def next_task(self, epoch: int, training: bool) -> TaskRow | None:
+        row = self._row(
+            f"SELECT {_TASK} FROM tasks WHERE epoch = ? AND training = ? AND state = 'waiting' "
+            "ORDER BY position LIMIT 1",
+            epoch,
+            training,
+        )
+        return TaskRow(*row) if row else None
+
+    def grant(
+        self, task: TaskRow, instance: str, request: str | None, rows_before: int, now: float
+    ) -> int:
+        """Lease a waiting task; the id of the lease."""
+        self._db.execute(
+            "UPDATE tasks SET state = 'leased', rows_before = ? WHERE id = ?",
+            (rows_before, task.id),
+        )
+        cursor = self._db.execute(
+            "INSERT INTO leases (task, instance, request, rows, repeated, granted) "
+            "SELECT ?, ?, ?, ?, EXISTS (SELECT 1 FROM leases WHERE task = ?), ?",
+            (task.id, instance, request, task.rows, task.id, now),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def held(self, instance: str | None = None) -> list[LeaseRow]:
+        sql = "SELECT id, task, instance FROM leases WHERE outcome = 'held'"
+        rows = (
+            self._db.execute(f"{sql} AND instance = ?", (instance,))
+            if instance
+            else self._db.execute(sql)
+        )
+        return [LeaseRow(*row) for row in rows]
+
+    def holder(self, task_id: int) -> LeaseRow | None:
+        row = self._row(
+            "SELECT id, task, instance FROM leases WHERE task = ? AND outcome = 'held'", task_id
+        )
+        return LeaseRow(*row) if row else None
+
+    def granted_for(self, instance: str, request: str) -> int | None:
+        """The task this very request got, if it is still held."""
+        row = self._row(
+            "SELECT task FROM leases WHERE instance = ? AND outcome = 'held' AND request = ?",
+            instance,
+            request,
+        )
+        return int(row[0]) if row else None
+
+    def end_lease(
+        self, lease: LeaseRow, outcome: str, task_state: str, failed: bool, now: float
+    ) -> None:
+        self._db.execute(
+            "UPDATE leases SET outcome = ?, ended = ? WHERE id = ?", (outcome, now, lease.id)
+        )
+        self._db.execute(
+            "UPDATE tasks SET state = ?, failures = failures + ? WHERE id = ?",
+            (task_state, failed, lease.task),
+        )
+
+    def record_done(
+        self, task_id: int, instance: str, loss_sum: float, evaluation: str | None
+    ) -> None:
+        self._db.execute(
+            "UPDATE tasks SET done_by = ?, loss_sum = ?, evaluation = ? WHERE id = ?",
+            (instance, loss_sum, evaluation, task_id),
+        )
+
+    def rows_by_state(
+        self, epoch: int | None = None, training: bool | None = None
+    ) -> dict[str, int]:
+        """Rows of the tasks in each state, of one phase or of all that were made."""
+        rows = self._db.execute(
+            "SELECT state, SUM(rows) FROM tasks WHERE (?1 IS NULL OR epoch = ?1) "
+            "AND (?2 IS NULL OR training = ?2) GROUP BY state",
+            (epoch, training),
+        )
+        return dict(rows.fetchall())
+
+    def leased_rows(self) -> tuple[int, int, int]:
+        """Rows of all leases ever given, of those that came back, and of those that were not a task's first."""
+        row = self._row(
+            "SELECT COALESCE(SUM(rows), 0), "
+            "COALESCE(SUM(CASE WHEN outcome IN ('done', 'held') THEN 0 ELSE rows END), 0), "
+            "COALESCE(SUM(rows * repeated), 0) FROM leases"
+        )
+        return int(row[0]), int(row[1]), int(row[2])
+
+    def rows_done_by(self) -> dict[str, int]:
+        """Training rows by the instance that trained them."""
+        rows = self._db.execute(
+            "SELECT done_by, SUM(rows) FROM tasks WHERE training AND state = 'done' GROUP BY done_by"
+        )
+        return dict(rows.fetchall())
+
+    def train_sums(self, epoch: int) -> tuple[int, float]:
+        """Rows and summed loss of an epoch's finished training tasks."""
+        row = self._row(
+            "SELECT COALESCE(SUM(rows), 0), COALESCE(SUM(loss_sum), 0) FROM tasks "
+            "WHERE epoch = ? AND training AND state = 'done'",
+            epoch,
+        )
+        return int(row[0]), float(row[1])
+
+    def evaluations(self, epoch: int) -> Iterator[str]:
+        rows = self._db.execute(
+            "SELECT evaluation FROM tasks WHERE epoch = ? AND NOT training AND state = 'done'",
+            (epoch,),
+        )
+        return (row[0] for row in rows)
+
+    def drop_evaluations(self, epoch: int) -> None:
+        """Merged histograms are of no more use, and large."""
+        self._db.execute(
+            "UPDATE tasks SET evaluation = NULL WHERE epoch = ? AND NOT training", (epoch,)
+        )
+
+    # -- epochs and events ---------------------------------------------------------------------------
+
+    def save_epoch(self, epoch: int, result: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?)", (epoch, result))
+
+    def epochs(self) -> list[str]:
+        return [row[0] for row in self._db.execute("SELECT result FROM epochs ORDER BY epoch")]
+
+    def add_event(self, time: str, kind: str, who: str, text: str) -> int:
+        cursor = self._db.execute(
+            "INSERT INTO events (time, kind, who, text) VALUES (?, ?, ?, ?)",
+            (time, kind, who, text),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def events(self, after: int, limit: int) -> list[tuple[int, str, str, str, str]]:
+        return self._db.execute(
+            "SELECT id, time, kind, who, text FROM events WHERE id > ? ORDER BY id LIMIT ?",
+            (after, limit),
+        ).fetchall()
