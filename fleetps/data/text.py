@@ -1,0 +1,62 @@
+"""Rows as MultiSlot text, made column by column: `<n> v1 .. vn` for each column, in order.
+
+Writing numbers as text is the hot spot of every converter, so nothing here is per row: Arrow
+turns a column of numbers into strings and joins the columns in C++.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# Each row begins with the line end of the row before, which spares a pass over the text.
+_LABELS = pa.array(["\n1 0", "\n1 1"])
+_DIGITS = 6
+
+
+def float_text(values: npt.NDArray[np.floating]) -> pa.Array:
+    """Return finite numbers as text with 6 significant digits."""
+    numbers = values.astype(np.float64)
+    size = np.abs(numbers)
+    exponent = np.floor(np.log10(np.where(size > 0, size, 1.0)))
+    # A power of ten below 10^22 is exact in binary, so the quotient is the double nearest to a
+    # decimal number of 6 digits, and its shortest text is that number.
+    power = 10.0 ** np.clip(_DIGITS - 1 - exponent, 0, 22)
+    coarse = 10.0 ** np.clip(exponent - (_DIGITS - 1), 0, 22)
+    rounded = np.rint(numbers / coarse * power) / power * coarse
+    return pa.array(rounded + 0.0).cast(pa.string())  # + 0.0: no "-0"
+
+
+def id_text(ids: npt.NDArray[np.int64]) -> pa.Array:
+    """Return ids as text."""
+    return pa.array(ids).cast(pa.string())
+
+
+def list_text(lists: pa.Array) -> pa.Array:
+    """Return lists of texts as multi-valued columns: "2 11 12"."""
+    counts = pc.list_value_length(lists).cast(pa.string())
+    return pc.binary_join_element_wise(counts, pc.binary_join(lists, " "), " ")
+
+
+def row_text(
+    labels: npt.NDArray[np.integer], columns: Sequence[Sequence[pa.Array] | pa.Array]
+) -> bytes:
+    """Return the text of rows.
+
+    A column of fixed width is a sequence with the text of each of its values; a multi-valued
+    column is one array, made by `list_text`.
+    """
+    if not len(labels):
+        return b""
+    pieces: list[pa.Array | str] = [_LABELS.take(pa.array(labels))]
+    for column in columns:
+        if isinstance(column, pa.Array):
+            pieces.append(column)
+        else:
+            pieces += [str(len(column)), *column]
+    joined = pc.binary_join_element_wise(*pieces, " ")
+    _, offsets, data = joined.buffers()
+    start, *_, end = np.frombuffer(offsets, np.int32)[: len(joined) + 1]
+    return b"%b\n" % memoryview(data)[start + 1 : end]
