@@ -1,0 +1,143 @@
+"""Three ways to show a job: live on a terminal, plain lines elsewhere, JSON lines for machines."""
+
+import json
+import logging
+import sys
+from typing import Any, Protocol
+
+from rich.console import Console
+
+from fleetps.coordinator.reports import Status
+from fleetps.observe.live import LiveDisplay
+from fleetps.observe.logs import JsonFormatter, LogFormat
+from fleetps.observe.news import EpochNews, Periodic
+from fleetps.observe.results import results_table
+from fleetps.observe.words import epoch_line, progress_line
+
+# Wide enough for the table of results where there is no terminal to ask.
+_PLAIN_WIDTH = 110
+
+
+class Display(Protocol):
+    def note(self, text: str) -> None:
+        """A sentence for people."""
+
+    def update(self, status: Status) -> None:
+        """The newest state of the job; call it as often as you like."""
+
+    def results(self, status: Status) -> None:
+        """The table at the end."""
+
+    def close(self) -> None:
+        """Stop drawing. May be called twice."""
+
+
+def make_display(log_format: LogFormat, every: float) -> Display:
+    """The display for this process's standard output; `every` is seconds between plain lines."""
+    if log_format == "json":
+        return JsonDisplay(every)
+    console = Console()
+    if console.is_terminal:
+        return LiveDisplay(console)
+    return PlainDisplay(every, Console(width=_PLAIN_WIDTH))
+
+
+class Silent:
+    """For an agent whose job is shown by somebody else."""
+
+    def note(self, text: str) -> None:
+        logging.getLogger(__name__).info(text)
+
+    def update(self, status: Status) -> None: ...
+
+    def results(self, status: Status) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainDisplay:
+    """A line every few seconds."""
+
+    def __init__(self, every: float, console: Console) -> None:
+        self._console = console
+        self._news = EpochNews()
+        self._periodic = Periodic(every)
+
+    def note(self, text: str) -> None:
+        self._line(text)
+
+    def update(self, status: Status) -> None:
+        for result in self._news.of(status):
+            self._line(epoch_line(result, status.epochs))
+        if status.job in ("waiting", "running") and self._periodic.due(status):
+            self._line(progress_line(status))
+
+    def results(self, status: Status) -> None:
+        self._console.print(results_table(status))
+        self._flush()
+
+    def close(self) -> None: ...
+
+    def _line(self, text: str) -> None:
+        # Exactly this text: no folding, no markup in file names, at once even into a pipe.
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._flush()
+
+    def _flush(self) -> None:
+        self._console.file.flush()
+
+
+class JsonDisplay:
+    """The same as log records, one JSON object per line on standard output."""
+
+    def __init__(self, every: float) -> None:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(JsonFormatter("job"))
+        self._log = logging.getLogger("fleetps.progress")
+        self._log.setLevel(logging.INFO)
+        self._log.propagate = False  # standard error has the log; this is the program's output
+        self._log.handlers = [handler]
+        self._news = EpochNews()
+        self._periodic = Periodic(every)
+
+    def note(self, text: str) -> None:
+        self._log.info(text)
+
+    def update(self, status: Status) -> None:
+        for result in self._news.of(status):
+            self._record(
+                epoch_line(result, status.epochs), "epoch", json.loads(result.model_dump_json())
+            )
+        if status.job in ("waiting", "running") and self._periodic.due(status):
+            self._record(progress_line(status), "progress", _progress_fields(status))
+
+    def results(self, status: Status) -> None:
+        fields = json.loads(
+            status.model_dump_json(include={"history", "accounting", "best_auc", "seconds", "job"})
+        )
+        self._record(f"{status.name}: {status.job}", "results", fields)
+
+    def close(self) -> None: ...
+
+    def _record(self, text: str, event: str, fields: dict[str, Any]) -> None:
+        self._log.info(text, extra={"fields": {"event": event, **fields}})
+
+
+def _progress_fields(status: Status) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(
+        status.model_dump_json(
+            include={
+                "job",
+                "phase",
+                "epoch",
+                "epochs",
+                "rows_done",
+                "rows_total",
+                "rows_per_second",
+                "loss",
+                "eta",
+            }
+        )
+    )
+    fields["workers"] = [json.loads(worker.model_dump_json()) for worker in status.workers]
+    return fields

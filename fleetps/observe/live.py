@@ -1,0 +1,71 @@
+"""The live display on a terminal: epoch results, under them a bar and a line per worker."""
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fleetps.coordinator.reports import Status, WorkerStatus
+from fleetps.observe.news import EpochNews
+from fleetps.observe.results import results_table
+from fleetps.observe.words import count, decimals, duration, epoch_line, phase_line
+
+# More workers than fit on a screen are summed up in one line.
+_MOST_WORKERS = 16
+
+
+class LiveDisplay:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._news = EpochNews()
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def update(self, status: Status) -> None:
+        for result in self._news.of(status):
+            self.note(epoch_line(result, status.epochs))
+        self._live.update(job_panel(status))
+
+    def results(self, status: Status) -> None:
+        self.close()
+        self._console.print(results_table(status))
+
+    def close(self) -> None:
+        self._live.update(Text(""))
+        self._live.stop()
+
+
+def job_panel(status: Status) -> RenderableType:
+    """What is drawn between two updates."""
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(
+        Text(phase_line(status), style="bold"),
+        ProgressBar(total=max(status.rows_total, 1), completed=status.rows_done, width=30),
+        f"{count(status.rows_done)} of {count(status.rows_total)} rows",
+        f"{count(status.rows_per_second)} rows/s",
+        f"loss {decimals(status.loss)}",
+        f"{duration(status.eta)} left",
+    )
+    workers = Table.grid(padding=(0, 2))
+    for worker in status.workers[:_MOST_WORKERS]:
+        workers.add_row(*_worker_cells(worker))
+    hidden = len(status.workers) - _MOST_WORKERS
+    return (
+        Group(bar, workers, Text(f"and {hidden} more workers"))
+        if hidden > 0
+        else Group(bar, workers)
+    )
+
+
+def _worker_cells(worker: WorkerStatus) -> tuple[str, ...]:
+    return (
+        f"  worker {worker.rank}",
+        worker.state,
+        f"{count(worker.rows)} rows",
+        f"{count(worker.rows_per_second)} rows/s",
+        f"loss {decimals(worker.loss)}",
+    )

@@ -1,0 +1,66 @@
+"""Logging of a FleetPS process: text for people or one JSON object per line, to standard error.
+
+Every line carries the role and rank (`worker-1`). More fields for machines go into `extra`:
+
+    log.info("registered", extra={"fields": {"rank": 1}})
+"""
+
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+from typing import Any, Literal, TextIO
+
+LogFormat = Literal["text", "json"]
+
+# Libraries that report every request at INFO.
+_CHATTY = ("httpx", "httpcore")
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Looks `sys.stderr` up for every line: a live display replaces it while it draws."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON object per record: time, level, role, logger, message, the record's own fields."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self.role = role
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
+                timespec="milliseconds"
+            ),
+            "level": record.levelname.lower(),
+            "role": self.role,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def set_up_logging(log_format: LogFormat, role: str = "", level: int = logging.INFO) -> None:
+    """Configure the root logger of this process. Call it again when the rank becomes known."""
+    handler = _Stderr()
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter(role))
+    else:
+        prefix = f"{role} " if role else ""
+        handler.setFormatter(
+            logging.Formatter(f"%(asctime)s %(levelname)s {prefix}%(message)s", "%H:%M:%S")
+        )
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)

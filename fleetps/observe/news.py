@@ -1,0 +1,35 @@
+"""What is worth a line since the last look at a job."""
+
+import time
+from collections.abc import Callable
+
+from fleetps.coordinator.reports import EpochResult, Status
+
+
+class EpochNews:
+    """Which epochs have ended since the last look."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def of(self, status: Status) -> tuple[EpochResult, ...]:
+        new = status.history[self._seen :]
+        self._seen = len(status.history)
+        return new
+
+
+class Periodic:
+    """Lets a progress line through every so often, and whenever the job's state changes."""
+
+    def __init__(self, every: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every = every
+        self._clock = clock
+        self._next = 0.0
+        self._last_job = ""
+
+    def due(self, status: Status) -> bool:
+        now = self._clock()
+        if now < self._next and status.job == self._last_job:
+            return False
+        self._next, self._last_job = now + self._every, status.job
+        return True

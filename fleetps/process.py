@@ -1,0 +1,135 @@
+"""Child processes: start them in a group of their own, watch them, and end all of the group.
+
+Start children from the main thread only: the kernel's parent-death signal follows the *thread*
+that forked.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+_GUARD = Path(__file__).with_name("guard.py")
+_POLL_SECONDS = 0.05
+# After SIGKILL only a process stuck in the kernel (dead disk) is left; nobody can end that one.
+_KILL_SECONDS = 5.0
+
+
+class Child:
+    """A running command whose output goes to a log file and whose life ends with ours."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        guard = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(_GUARD),
+            str(os.getpid()),
+            str(int(signal.SIGKILL)),
+        ]
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                [*guard, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ if env is None else env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        _log.debug("started %s as process %d, output in %s", name, self.pid, log)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def poll(self) -> int | None:
+        """The exit code (negative = the signal that killed it), or None while the command runs."""
+        if self._popen.returncode is None and os.waitid(
+            os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        ):
+            # Dead but not yet reaped: its id still names this group and no other, so what it left
+            # behind can go.
+            self._kill_group()
+        return self._popen.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait at most `seconds` for the end of the command."""
+        deadline = time.monotonic() + seconds
+        while (code := self.poll()) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return code
+
+    def terminate(self) -> None:
+        """Ask the command to end. Only itself: its helpers go on while it finishes its work."""
+        if self.poll() is None:
+            # Not Popen.send_signal: that one reaps, and then the group can't be named any more.
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the whole group now."""
+        if self.poll() is None:
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def end_all(children: Sequence[Child], grace: float) -> None:
+    """SIGTERM to every child, at most `grace` seconds for all, then SIGKILL to their groups."""
+    for child in children:
+        child.terminate()
+    wait_all(children, grace)
+    for child in children:
+        if child.poll() is None:
+            _log.warning("%s did not end within %.0f s after SIGTERM: killed", child.name, grace)
+            child.kill()
+    wait_all(children, _KILL_SECONDS)
+
+
+def wait_all(children: Sequence[Child], seconds: float) -> bool:
+    """Wait at most `seconds` until every child has ended; True if they have."""
+    deadline = time.monotonic() + seconds
+    ended = [child.wait(max(0.0, deadline - time.monotonic())) is not None for child in children]
+    return all(ended)
+
+
+_SIGNAL_HINTS = {
+    signal.SIGKILL: "killed by SIGKILL (by hand, or by the kernel when memory ran out)",
+    signal.SIGSEGV: "crashed with SIGSEGV (invalid memory access)",
+    signal.SIGABRT: "crashed with SIGABRT (a check inside Paddle failed)",
+    signal.SIGFPE: "crashed with SIGFPE (arithmetic error)",
+    signal.SIGBUS: "crashed with SIGBUS (often a full /dev/shm or disk)",
+    signal.SIGTERM: "ended by SIGTERM",
+}
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words: `exit code 3`, `crashed with SIGSEGV (...)`."""
+    if code == 0:
+        return "exit 0 before the job was done"
+    if code > 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code)
+    except ValueError:
+        return f"killed by signal {-code}"
+    return _SIGNAL_HINTS.get(name, f"killed by {name.name}")

@@ -1,0 +1,83 @@
+"""The directory of one run: who may use it, and what becomes of the run before.
+
+runs/<name>/ holds job.json, result.json, coordinator.sqlite, events.jsonl, logs/, work/ and, of
+earlier runs, previous-<time>/.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet_config.errors import TryAgain, UserError
+
+_LOCK = "lock"
+_PREVIOUS = "previous-"
+
+
+class RunDirectory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def job_file(self) -> Path:
+        return self.path / "job.json"
+
+    @property
+    def result_file(self) -> Path:
+        return self.path / "result.json"
+
+    def work(self, member: str) -> Path:
+        """The current directory of a member's Paddle process, such as work/worker-1."""
+        return self.path / "work" / member
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other run of this name out, until this process ends, however it ends."""
+        self._create()
+        with (self.path / _LOCK).open("a+", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise TryAgain(
+                    f"a job named {self.path.name} already runs in {self.path} (process {holder}): "
+                    "wait for its end, stop it, or give this one another job.name"
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def set_aside_previous(self) -> Path | None:
+        """Move what an earlier run left into previous-<time>/: no result is ever overwritten."""
+        left = [entry for entry in self.path.iterdir() if self._belongs_to_a_run(entry)]
+        if not left:
+            return None
+        previous = self.path / f"{_PREVIOUS}{time.strftime('%Y%m%d-%H%M%S')}"
+        while previous.exists():
+            previous = previous.with_name(f"{previous.name}-again")
+        previous.mkdir()
+        for entry in left:
+            entry.rename(previous / entry.name)
+        return previous
+
+    @staticmethod
+    def _belongs_to_a_run(entry: Path) -> bool:
+        return entry.name != _LOCK and not entry.name.startswith(_PREVIOUS)
+
+    def _create(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"can't create the run directory {self.path}: {error.strerror}; "
+                "set job.output to a directory that can be written"
+            ) from None
