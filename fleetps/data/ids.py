@@ -52,9 +52,7 @@ def hash_ids(values: pa.Array, slot: str) -> npt.NDArray[np.int64]:
             text = data[offsets[chosen, None] + np.arange(length)]
             result[chosen] = _xxh64_short(text, seed)
         else:
-            result[chosen] = [
-                xxhash.xxh64_intdigest(values[int(i)].as_py(), seed) for i in chosen
-            ]
+            result[chosen] = [xxhash.xxh64_intdigest(values[int(i)].as_py(), seed) for i in chosen]
     return (result >> _SHIFT).astype(np.int64)
 
 

@@ -45,32 +45,38 @@ _CHUNK = 16_384
 _CALIBRATION, _TRAIN, _TEST, _EFFECTS = range(4)  # independent streams of random numbers
 
 # Standard deviations of the parts of the logit.
-_ID_SCALE, _DENSE_SCALE, _PAIR_SCALE = 1.0, 0.5, 0.6
-_PAIRS = 6
-_RANK = 4
+_ID_SCALE, _DENSE_SCALE, _PAIR_SCALE = 1.3, 0.6, 0.6
+_PAIRS = 4
+_RANK = 2
+
+_LEAST = {"rows": 1, "test_rows": 0, "seed": 0, "distinct_ids": 2 * SLOTS, "shard_rows": 1}
 
 
 @dataclass(frozen=True)
 class SyntheticSpec:
-    """What `make_synthetic` makes."""
+    """What `make_synthetic` makes; `distinct_ids` counts over all slots."""
 
     rows: int = 400_000
     test_rows: int = 100_000
     seed: int = 1
-    distinct: int = 2_000
+    distinct_ids: int = 26_000
     zipf: float = 1.1
     click_rate: float = 0.25
     shard_rows: int = SHARD_ROWS
     compress: Compression = "zstd"
 
     def __post_init__(self) -> None:
-        for name, least in {"rows": 1, "test_rows": 0, "seed": 0, "distinct": 2, "shard_rows": 1}.items():
+        for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise UserError(f"synthetic data: {name} must be at least {least}.")
         if not 0 < self.click_rate < 1:
             raise UserError("synthetic data: click_rate must lie between 0 and 1.")
         if self.zipf < 0:
             raise UserError("synthetic data: zipf must not be negative.")
+
+    @property
+    def distinct_per_slot(self) -> int:
+        return self.distinct_ids // SLOTS
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class TrueModel:
 
     def __init__(self, spec: SyntheticSpec) -> None:
         self._seed = spec.seed
-        weights = 1.0 / np.arange(1, spec.distinct + 1) ** spec.zipf
+        weights = 1.0 / np.arange(1, spec.distinct_per_slot + 1) ** spec.zipf
         frequency = weights / weights.sum()
         self._cumulative = np.cumsum(frequency)
         self._cumulative[-1] = 1.0
@@ -99,7 +105,7 @@ class TrueModel:
 
         def effects(*shape: int) -> Floats:
             """Random effects with mean 0 and variance 1 under the frequency of the values."""
-            drawn = random.standard_normal((*shape, spec.distinct))
+            drawn = random.standard_normal((*shape, spec.distinct_per_slot))
             drawn -= (drawn @ frequency)[..., None]
             return drawn / np.sqrt(drawn**2 @ frequency)[..., None]
 
@@ -145,7 +151,7 @@ class TrueModel:
 def make_synthetic(path: str | Path, spec: SyntheticSpec) -> Dataset:
     """Write a synthetic data set to `path`, all or nothing."""
     model = TrueModel(spec)
-    names = pa.array(range(spec.distinct)).cast(pa.string())
+    names = pa.array(range(spec.distinct_per_slot)).cast(pa.string())
     ids = [hash_ids(names, slot) for slot in COLUMNS[2].features]
     texts = [id_text(slot_ids) for slot_ids in ids]
 
@@ -175,9 +181,7 @@ def make_synthetic(path: str | Path, spec: SyntheticSpec) -> Dataset:
 
 def _text(rows: _Rows, texts: list[pa.Array]) -> bytes:
     dense = [float_text(column) for column in rows.dense.T]
-    ids = [
-        text.take(pa.array(values)) for text, values in zip(texts, rows.values, strict=True)
-    ]
+    ids = [text.take(pa.array(values)) for text, values in zip(texts, rows.values, strict=True)]
     return row_text(rows.labels, [dense, ids])
 
 
