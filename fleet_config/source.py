@@ -188,7 +188,7 @@ def _syntax_sentence(error: yaml.MarkedYAMLError, text: str, name: str) -> str:
     lines = text.splitlines()
     if line < len(lines) and "\t" in lines[line][: len(lines[line]) - len(lines[line].lstrip())]:
         return f"{where}: indented with a tab; YAML wants spaces"
-    return f"{where}: not YAML: {error.problem or error.context}"
+    return f"{where}: not YAML: {', '.join(filter(None, (error.context, error.problem)))}"
 
 
 def _line(node: yaml.Node) -> int:
