@@ -57,8 +57,9 @@ class SyntheticData(Section):
     test_rows: Count
     seed: Seed = 1
     # Over all 26 sparse slots; zipf is the exponent of their frequencies.
-    distinct_ids: Annotated[int, Field(ge=26)] = 100_000
-    zipf: Annotated[float, Field(gt=1, le=4)] = 1.1
+    distinct_ids: Annotated[int, Field(ge=52)] = 26_000
+    zipf: Annotated[float, Field(ge=0, le=4)] = 1.1
+    click_rate: Annotated[float, Field(gt=0, lt=1)] = 0.25
 
 
 class DataSection(Section):

@@ -1,0 +1,84 @@
+# FleetPS. `make help` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+# The first Python that runs and has a Paddle wheel. A name on the PATH is not enough: version
+# managers leave commands there that only say which version is not chosen.
+ifndef PYTHON
+PYTHON := $(shell for name in python3.11 python3.12 python3.10 python3; do \
+	"$$name" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null \
+	&& echo "$$name" && break; done)
+endif
+CONFIG ?= conf/quickstart.yaml
+UV_VERSION := 0.13.9
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SHELL_FILES = .ci/run $(wildcard scripts/*.sh)
+YAML_FILES = .yamllint.yaml $(wildcard conf/*.yaml)
+
+.PHONY: help setup train test test-unit test-cluster lint format doctor bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+setup: $(STAMP) ## make the virtual environment with the pinned dependencies
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@test "$$(uname -sm)" = "Linux x86_64" || { echo "PaddlePaddle 2.6.2 has wheels for Linux on x86_64 only; this is $$(uname -sm)"; exit 2; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.10, 3.11 or 3.12 found; on Debian or Ubuntu: apt install python3 python3-venv, or name one: make setup PYTHON=/path/to/python3.11"; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' || { echo "$(PYTHON) is not a Python 3.10, 3.11 or 3.12; name one: make setup PYTHON=/path/to/python3.11"; exit 2; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) can't make virtual environments; on Debian or Ubuntu: apt install python3-venv"; exit 2; }
+	"$(PYTHON)" -m venv --clear $(VENV)
+	$(PIP) install --quiet --require-hashes -r requirements-dev.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/fleetps --version
+	touch $@
+
+train: $(STAMP) ## train the job of CONFIG (conf/quickstart.yaml) on this machine
+	$(BIN)/fleetps launch --config $(CONFIG)
+
+test: test-unit test-cluster ## all tests
+
+test-unit: $(STAMP) ## the tests that start no Paddle processes
+	$(BIN)/python -m pytest tests/unit
+
+test-cluster: $(STAMP) ## the tests on real servers and workers
+	$(BIN)/python -m pytest tests/cluster
+
+lint: $(STAMP) ## style, types, YAML and shell scripts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/yamllint --strict $(YAML_FILES)
+	$(BIN)/shellcheck $(SHELL_FILES)
+
+format: $(STAMP) ## put the code into its standard form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+doctor: $(STAMP) ## check this machine and the job of CONFIG
+	$(BIN)/fleetps doctor --config $(CONFIG)
+
+bench: $(STAMP) ## measure the throughput; writes benchmarks/results/
+	$(BIN)/python benchmarks/throughput.py
+
+lock: ## choose new exact versions of all dependencies
+	"$(PYTHON)" -m venv --clear $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip --disable-pip-version-check install --quiet uv==$(UV_VERSION)
+	compile() { $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+		--upgrade --no-annotate --custom-compile-command "make lock" pyproject.toml "$$@"; }; \
+	compile --extra cpu --extra dev --output-file requirements-dev.lock; \
+	compile --extra cpu --constraint requirements-dev.lock --output-file requirements.lock; \
+	compile --extra gpu --constraint requirements.lock --output-file requirements-gpu.lock
+	rm -r $(VENV)-lock
+
+clean: ## remove what make setup and the tools made; runs/ and data/ stay
+	rm -rf $(VENV) $(VENV)-lock *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find fleet_config fleetps tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,102 @@
+"""The command line: `fleetps launch | data | doctor | status`.
+
+Each command imports what it needs when it runs, so that `fleetps --help` answers at once.
+"""
+
+import os
+import sys
+
+import click
+
+from fleetps import __version__
+from fleetps.exits import exit_code_of
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+config_option = click.option(
+    "--config", metavar="FILE", required=True, help="The job file, such as conf/quickstart.yaml."
+)
+set_option = click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override one value, such as --set optimizer.learning_rate=0.01; may be repeated.",
+)
+
+
+@click.group(context_settings=_HELP)
+@click.version_option(__version__, prog_name="fleetps")
+def cli() -> None:
+    """Train click-through-rate models on Paddle's parameter servers."""
+
+
+@cli.command()
+@config_option
+@set_option
+@click.option("--name", help="The run's name: --set job.name.")
+@click.option("--servers", type=int, help="How many servers: --set cluster.servers.")
+@click.option("--workers", type=int, help="How many workers: --set cluster.workers.")
+@click.option("--threads", type=int, help="Threads of each worker: --set cluster.threads.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="--set observe.log_format.")
+def launch(
+    config: str,
+    overrides: tuple[str, ...],
+    name: str | None,
+    servers: int | None,
+    workers: int | None,
+    threads: int | None,
+    log_format: str | None,
+) -> int:
+    """Train a job on this machine: coordinator, servers and workers as processes."""
+    from fleet_config.job import load_job
+    from fleetps import launch as launcher
+
+    shorthands = {
+        "job.name": name,
+        "cluster.servers": servers,
+        "cluster.workers": workers,
+        "cluster.threads": threads,
+        "observe.log_format": log_format,
+    }
+    given = [f"{key}={value}" for key, value in shorthands.items() if value is not None]
+    return launcher.run(load_job(config, [*overrides, *given]))
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def data(arguments: tuple[str, ...]) -> int:
+    """Convert, make and show data sets."""
+    from fleetps.data.commands import data as group
+
+    code = group.main(list(arguments), prog_name="fleetps data", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+@cli.command()
+@click.option("--config", metavar="FILE", help="Also check what this job file needs.")
+@set_option
+@click.option("--dry-run", is_flag=True, help="Show who would do what; start nothing.")
+def doctor(config: str | None, overrides: tuple[str, ...], dry_run: bool) -> int:
+    """Check this machine, the environment and a job; say how to mend what is wrong."""
+    from fleetps.doctor import run
+
+    return run(config, overrides, dry_run=dry_run)
+
+
+@cli.command()
+@click.option("--coordinator", metavar="HOST:PORT", help="Where it runs; without: $COORDINATOR.")
+@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+def status(coordinator: str | None, as_json: bool) -> int:
+    """Show how a running job is doing."""
+    from fleetps.statusline import show
+
+    return show(coordinator or os.environ.get("COORDINATOR", ""), as_json=as_json)
+
+
+def main() -> None:
+    """The `fleetps` command."""
+    sys.exit(exit_code_of(lambda: cli.main(standalone_mode=False)))
