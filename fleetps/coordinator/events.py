@@ -1,4 +1,4 @@
-"""The append-only record of what happened: a table, and the same as JSON lines for other programs."""
+"""The append-only record of what happened: a table, and the same as JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 1000
 
 
 class EventLog:
-    """`add` belongs inside a transaction, `write_out` after it: the file never tells what was rolled back."""
+    """`add` in a transaction, `write_out` after it: the file never tells what was rolled back."""
 
     def __init__(self, store: Store, path: Path, wall: Callable[[], float]) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class EventLog:
 
     def add(self, kind: str, who: str, text: str) -> None:
         self._known = self._store.add_event(iso(self._wall()), kind, who, text)
-        _log.info("%s: %s", who, text, extra={"event": kind, "who": who})
+        _log.info("%s: %s", who, text, extra={"fields": {"event": kind, "who": who}})
 
     def write_out(self, *, force: bool = False) -> None:
         if self._known == self._written and not force:

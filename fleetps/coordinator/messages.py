@@ -4,8 +4,8 @@
 `local` role), `client.CoordinatorClient` the same methods over HTTP: `POST /v1/<method>` with the
 method's arguments as a JSON object, answered by the model the method returns.
 
-A refused call answers `{"error": {"kind": "user" | "try_again", "message": "one sentence"}}`, which the
-client raises as `UserError` or `TryAgain`, exactly as the service itself does.
+A refused call answers `{"error": {"kind": "user" | "try_again", "message": "one sentence"}}`, which
+the client raises as `UserError` or `TryAgain`, exactly as the service itself does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class JobState(Message):
 
 
 class TaskAnswer(JobState):
-    """`accepted` False: the caller no longer holds this task, or its report was wrong; `note` says why.
+    """`accepted` False: the caller no longer holds this task, or its report was wrong (`note`).
 
     The task then goes to somebody else: log the note, drop the task and lease the next.
     """
@@ -67,7 +67,7 @@ class Slice(Message):
 
 
 class Task(Message):
-    """Rows of one split. `rows_before`: training rows leased earlier in the job (drives LR schedules)."""
+    """Rows of one split. `rows_before`: training rows leased earlier (drives LR schedules)."""
 
     id: int
     generation: int
@@ -116,7 +116,7 @@ Lease = Annotated[TaskLease | Wait | Flush | Finish | Stop, Field(discriminator=
 
 
 class Evaluation(Message):
-    """One evaluation task's scores: integers per logit bin (see LOGIT_BINS), and sums over its rows."""
+    """One evaluation task's scores: integers per logit bin (LOGIT_BINS), and sums over its rows."""
 
     bins: dict[int, tuple[NonNegativeInt, NonNegativeInt]]  # index -> (negatives, positives)
     log_loss_sum: NonNegativeFloat
@@ -142,9 +142,9 @@ class Events(Message):
 
 
 class Coordinator(Protocol):
-    """What both `JobService` and `CoordinatorClient` can do. Every method may raise UserError or TryAgain."""
+    """What `JobService` and `CoordinatorClient` can do; all may raise UserError or TryAgain."""
 
-    def register(
+    def register(  # noqa: PLR0913, PLR0917
         self,
         role: MemberRole,
         instance: str,
@@ -153,10 +153,11 @@ class Coordinator(Protocol):
         digest: str = "",
         agreement: dict[str, Any] | None = None,
     ) -> Registered:
-        """Join. `instance` is unique to this agent process; `address` a server's endpoint, a worker's host.
+        """Join. `instance` is unique to this agent process.
 
-        Registering an instance again gives its rank again. `digest` is Job.digest(); with `agreement`
-        (Job.agreement()) a refusal names the settings that differ.
+        `address` is a server's endpoint (host:port), or a worker's host. Registering an instance
+        again gives its rank again. `digest` is Job.digest(); with `agreement` (Job.agreement()) a
+        refusal names the settings that differ.
         """
 
     def rendezvous(self, instance: str) -> Rendezvous: ...
@@ -164,8 +165,9 @@ class Coordinator(Protocol):
     def heartbeat(self, instance: str, state: MemberState) -> JobState:
         """Every cluster.heartbeat seconds; five missed ones and the member is lost.
 
-        `exited` ends the membership and returns the leases. A worker sends it when its child has ended
-        after Finish or after being told to stop, a server when its child was stopped after the job's end.
+        `exited` ends the membership and returns the leases. A worker sends it when its child has
+        ended after Finish or after being told to stop, a server when its child was stopped after
+        the job's end.
         """
 
     def fail(
@@ -186,10 +188,11 @@ class Coordinator(Protocol):
     def lease(self, instance: str, request: str | None = None) -> Lease:
         """Ask for work. At most two tasks are held at a time; asking for a third answers Wait.
 
-        `request` names this call, so that a retry of it gets the same task (the client fills it in).
+        `request` names this call, so that a retry of it gets the same task (the client fills it
+        in).
         """
 
-    def progress(
+    def progress(  # noqa: PLR0913, PLR0917
         self,
         instance: str,
         task_id: int,
@@ -198,12 +201,12 @@ class Coordinator(Protocol):
         loss_sum: float,
         extra: dict[str, float] | None = None,
     ) -> TaskAnswer:
-        """Cumulative within the task, about once a second; `loss_sum` = sum of the loss over the rows.
+        """Cumulative within the task, about once a second; `loss_sum`: the loss summed over rows.
 
         A report that got further renews all leases of the instance.
         """
 
-    def done(
+    def done(  # noqa: PLR0913, PLR0917
         self,
         instance: str,
         task_id: int,

@@ -1,7 +1,7 @@
 """Merging the workers' histograms of scores into the metrics of the whole evaluation.
 
-A score is counted by its logit, see `messages.LOGIT_BINS`; the counts are integers, so the merged result
-does not depend on how the rows were shared out.
+A score is counted by its logit, see `messages.LOGIT_BINS`; the counts are integers, so the merged
+result does not depend on how the rows were shared out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def merge(evaluations: Iterable[Evaluation]) -> Metrics | None:
 
 
 def auc(bins: Mapping[int, tuple[int, int]]) -> float | None:
-    """The area under the ROC curve; rows of one bin are tied and count one half. Exact in integers."""
+    """The area under the ROC curve, exact in integers; rows of one bin are tied (one half)."""
     doubled = below = positives = 0
     for index in sorted(bins):
         negatives_here, positives_here = bins[index]

@@ -1,4 +1,4 @@
-"""What the coordinator tells people: the parts of `Status`, and the words they share with messages.py."""
+"""What the coordinator tells people: `Status` and its parts, and words shared with messages.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 MemberRole = Literal["server", "worker"]
-# registered: the agent is there; serving: a server's port answers; running: a worker's child was started;
-# exited: the child is gone and the agent leaves.
+# registered: the agent is there; serving: a server's port answers; running: a worker's child was
+# started; exited: the child is gone and the agent leaves.
 MemberState = Literal["registered", "serving", "running", "exited"]
 JobPhase = Literal["waiting", "running", "done", "failed", "stopping"]
 
@@ -39,7 +39,7 @@ class ServerStatus(Message):
 
 
 class EpochResult(Message):
-    """Metrics are None where the epoch was not evaluated, or (AUC) where only one label occurred."""
+    """Metrics are None if the epoch was not evaluated, the AUC also if one label is missing."""
 
     epoch: int
     train_rows: int

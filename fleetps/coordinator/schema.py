@@ -1,34 +1,39 @@
 """The tables of the coordinator's state, and their rows as objects.
 
-A task's present state is in `tasks`, every time it was handed out is a row of `leases`: going back to a
-checkpoint means setting tasks to `waiting` and ending their leases, and the accounting still adds up.
+A task's present state is in `tasks`, every time it was handed out is a row of `leases`: going back
+to a checkpoint means setting tasks to `waiting` and ending their leases, and the accounting still
+adds up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleetps.coordinator.reports import JobPhase, MemberRole, MemberState
+
 SCHEMA_VERSION = 1
 
 SCHEMA = """
 CREATE TABLE job (
-  id INTEGER PRIMARY KEY CHECK (id = 1), digest TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
-  exit_code INTEGER, failure TEXT, generation INTEGER NOT NULL, phase TEXT NOT NULL, epoch INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY CHECK (id = 1), digest TEXT NOT NULL, state TEXT NOT NULL,
+  reason TEXT NOT NULL, exit_code INTEGER, failure TEXT, generation INTEGER NOT NULL,
+  phase TEXT NOT NULL, phase_started REAL NOT NULL, epoch INTEGER NOT NULL,
   rows_leased INTEGER NOT NULL, started REAL NOT NULL, epoch_started REAL NOT NULL,
   train_seconds REAL NOT NULL, finished REAL);
 CREATE TABLE members (
   instance TEXT PRIMARY KEY, role TEXT NOT NULL, rank INTEGER NOT NULL, address TEXT NOT NULL,
-  state TEXT NOT NULL, active INTEGER NOT NULL);
+  state TEXT NOT NULL, active BOOLEAN NOT NULL);
 CREATE TABLE tasks (
-  id INTEGER PRIMARY KEY, generation INTEGER NOT NULL, epoch INTEGER NOT NULL, training INTEGER NOT NULL,
-  split TEXT NOT NULL, position INTEGER NOT NULL, slices TEXT NOT NULL, rows INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY, generation INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  training BOOLEAN NOT NULL, split TEXT NOT NULL, position INTEGER NOT NULL,
+  slices TEXT NOT NULL, rows INTEGER NOT NULL,
   rows_before INTEGER, shuffle_seed INTEGER, state TEXT NOT NULL DEFAULT 'waiting',
   failures INTEGER NOT NULL DEFAULT 0, done_by TEXT, loss_sum REAL, evaluation TEXT);
 CREATE INDEX tasks_queue ON tasks (epoch, training, state, position);
 CREATE TABLE leases (
-  id INTEGER PRIMARY KEY, task INTEGER NOT NULL REFERENCES tasks, instance TEXT NOT NULL, request TEXT,
-  rows INTEGER NOT NULL, repeated INTEGER NOT NULL, outcome TEXT NOT NULL DEFAULT 'held',
-  granted REAL NOT NULL, ended REAL);
+  id INTEGER PRIMARY KEY, task INTEGER NOT NULL REFERENCES tasks, instance TEXT NOT NULL,
+  request TEXT, rows INTEGER NOT NULL, repeated BOOLEAN NOT NULL,
+  outcome TEXT NOT NULL DEFAULT 'held', granted REAL NOT NULL, ended REAL);
 CREATE INDEX leases_held ON leases (instance) WHERE outcome = 'held';
 CREATE UNIQUE INDEX leases_task ON leases (task) WHERE outcome = 'held';
 CREATE TABLE arrivals (
@@ -36,25 +41,37 @@ CREATE TABLE arrivals (
   PRIMARY KEY (generation, name, instance));
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, result TEXT NOT NULL);
 CREATE TABLE events (
-  id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL, text TEXT NOT NULL);
+  id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
+  text TEXT NOT NULL);
 """
 
 
 @dataclass(frozen=True)
 class JobRow:
     digest: str
-    state: str
+    state: JobPhase
     reason: str
     exit_code: int | None
     failure: str | None
     generation: int
     phase: str
+    phase_started: float
     epoch: int
     rows_leased: int
     started: float
     epoch_started: float
     train_seconds: float
     finished: float | None
+
+
+@dataclass(frozen=True)
+class MemberRow:
+    instance: str
+    role: MemberRole
+    rank: int
+    address: str
+    state: MemberState
+    active: bool
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The coordinator's memory: one SQLite file in WAL mode, so that a killed coordinator loses nothing.
+"""The coordinator's memory: one SQLite file in WAL mode; a killed coordinator loses nothing.
 
 Only facts that must outlive the process are here; how far a running task is, when a member was last
 heard of and when a lease ends are not (after a restart everybody gets the full time again).
@@ -13,18 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from fleet_config.errors import UserError
-from fleetps.coordinator.schema import SCHEMA, SCHEMA_VERSION, JobRow, LeaseRow, TaskRow
+from fleetps.coordinator.schema import SCHEMA, SCHEMA_VERSION, JobRow, LeaseRow, MemberRow, TaskRow
 
-_TASK = "id, generation, epoch, training, split, slices, rows, rows_before, shuffle_seed, state, failures, done_by"
+_SELECT_TASK = (
+    "SELECT id, generation, epoch, training, split, slices, rows, rows_before, shuffle_seed, "
+    "state, failures, done_by FROM tasks"
+)
+sqlite3.register_converter("BOOLEAN", lambda value: value == b"1")
 
 
 class Store:
-    """Typed access to the tables. Not thread-safe by itself: the service holds one lock around it."""
+    """Typed access to the tables. Not thread-safe: the service holds one lock around it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(
+                path,
+                isolation_level=None,
+                check_same_thread=False,
+                detect_types=sqlite3.PARSE_DECLTYPES,
+            )
             self._prepare()
         except sqlite3.OperationalError as error:
             raise UserError(
@@ -32,7 +41,8 @@ class Store:
             ) from error
         except sqlite3.DatabaseError as error:
             raise UserError(
-                f"{path}: the coordinator's state is damaged ({error}); start with --new to set it aside"
+                f"{path}: the coordinator's state is damaged ({error}); "
+                "start with --new to set it aside"
             ) from error
 
     def _prepare(self) -> None:
@@ -45,13 +55,13 @@ class Store:
             )
         elif version != SCHEMA_VERSION:
             raise UserError(
-                f"{self.path}: the coordinator's state has version {version} and this FleetPS reads version "
-                f"{SCHEMA_VERSION}; start with --new to set it aside"
+                f"{self.path}: the coordinator's state has version {version} and this FleetPS "
+                f"reads version {SCHEMA_VERSION}; start with --new to set it aside"
             )
         elif (check := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(check)
-        # In WAL mode NORMAL survives the death of the process; only a power cut may lose the last moments,
-        # and then their tasks are trained again.
+        # In WAL mode NORMAL survives the death of the process; only a power cut may lose the last
+        # moments, and then their tasks are trained again.
         self._db.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
@@ -70,12 +80,13 @@ class Store:
     def _row(self, sql: str, *values: Any) -> Any:
         return self._db.execute(sql, values).fetchone()
 
-    # -- the job -------------------------------------------------------------------------------------
+    # -- the job --
 
     def create_job(self, digest: str, now: float) -> None:
         self._db.execute(
-            "INSERT INTO job VALUES (1, ?, 'waiting', '', NULL, NULL, 0, 'rendezvous', 0, 0, ?, ?, 0, NULL)",
-            (digest, now, now),
+            "INSERT INTO job VALUES "
+            "(1, ?, 'waiting', '', NULL, NULL, 0, 'rendezvous', ?, 0, 0, ?, ?, 0, NULL)",
+            (digest, now, now, now),
         )
 
     def job(self) -> JobRow | None:
@@ -84,19 +95,17 @@ class Store:
 
     def set_job(self, **columns: Any) -> None:
         names = ", ".join(f"{name} = ?" for name in columns)
-        self._db.execute(f"UPDATE job SET {names}", tuple(columns.values()))
+        self._db.execute(f"UPDATE job SET {names}", tuple(columns.values()))  # noqa: S608 - our names
 
-    # -- members and barriers ------------------------------------------------------------------------
+    # -- members and barriers --
 
-    def members(self) -> list[tuple[str, str, int, str, str, int]]:
-        return self._db.execute("SELECT * FROM members ORDER BY rank").fetchall()
+    def members(self) -> list[MemberRow]:
+        rows = self._db.execute("SELECT * FROM members ORDER BY rank")
+        return [MemberRow(*row) for row in rows]
 
-    def save_member(
-        self, instance: str, role: str, rank: int, address: str, state: str, active: bool
-    ) -> None:
+    def save_member(self, row: MemberRow) -> None:
         self._db.execute(
-            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?)",
-            (instance, role, rank, address, state, active),
+            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?)", tuple(vars(row).values())
         )
 
     def arrive(self, generation: int, name: str, instance: str, rank: int) -> bool:
@@ -114,24 +123,24 @@ class Store:
         )
         return dict(rows.fetchall())
 
-    # -- tasks and leases ----------------------------------------------------------------------------
+    # -- tasks and leases --
 
     def add_tasks(
         self, tasks: Iterable[tuple[int, int, bool, str, int, str, int, int | None]]
     ) -> None:
         self._db.executemany(
-            "INSERT INTO tasks (generation, epoch, training, split, position, slices, rows, shuffle_seed) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO tasks (generation, epoch, training, split, position, slices, rows, "
+            "shuffle_seed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             tasks,
         )
 
     def task(self, task_id: int) -> TaskRow | None:
-        row = self._row(f"SELECT {_TASK} FROM tasks WHERE id = ?", task_id)
+        row = self._row(f"{_SELECT_TASK} WHERE id = ?", task_id)
         return TaskRow(*row) if row else None
 
     def next_task(self, epoch: int, training: bool) -> TaskRow | None:
         row = self._row(
-            f"SELECT {_TASK} FROM tasks WHERE epoch = ? AND training = ? AND state = 'waiting' "
+            f"{_SELECT_TASK} WHERE epoch = ? AND training = ? AND state = 'waiting' "
             "ORDER BY position LIMIT 1",
             epoch,
             training,
@@ -208,7 +217,7 @@ class Store:
         return dict(rows.fetchall())
 
     def leased_rows(self) -> tuple[int, int, int]:
-        """Rows of all leases ever given, of those that came back, and of those that were not a task's first."""
+        """Rows of all leases, of those that came back, and of those not a task's first."""
         row = self._row(
             "SELECT COALESCE(SUM(rows), 0), "
             "COALESCE(SUM(CASE WHEN outcome IN ('done', 'held') THEN 0 ELSE rows END), 0), "
@@ -219,7 +228,8 @@ class Store:
     def rows_done_by(self) -> dict[str, int]:
         """Training rows by the instance that trained them."""
         rows = self._db.execute(
-            "SELECT done_by, SUM(rows) FROM tasks WHERE training AND state = 'done' GROUP BY done_by"
+            "SELECT done_by, SUM(rows) FROM tasks WHERE training AND state = 'done' "
+            "GROUP BY done_by"
         )
         return dict(rows.fetchall())
 
@@ -245,7 +255,7 @@ class Store:
             "UPDATE tasks SET evaluation = NULL WHERE epoch = ? AND NOT training", (epoch,)
         )
 
-    # -- epochs and events ---------------------------------------------------------------------------
+    # -- epochs and events --
 
     def save_epoch(self, epoch: int, result: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?)", (epoch, result))

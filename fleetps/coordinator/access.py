@@ -1,0 +1,36 @@
+"""The shared token: from FLEETPS_TOKEN, or better from a file named by FLEETPS_TOKEN_FILE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet_config.errors import UserError
+
+TOKEN = "FLEETPS_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_FILE = "FLEETPS_TOKEN_FILE"  # noqa: S105
+
+
+def read_token(environ: Mapping[str, str]) -> str | None:
+    """The token, or None if the environment has none."""
+    token = environ.get(TOKEN, "").strip()
+    path = environ.get(TOKEN_FILE, "").strip()
+    from_file = _read(path) if path else ""
+    if token and from_file and token != from_file:
+        raise UserError(f"{TOKEN} and {TOKEN_FILE}={path} hold different tokens; unset one of them")
+    token = token or from_file
+    if not token.isascii() or any(not character.isprintable() for character in token):
+        where = TOKEN if token != from_file else f"{TOKEN_FILE}={path}"
+        raise UserError(f"{where}: the token must be one line of printable ASCII characters")
+    return token or None
+
+
+def _read(path: str) -> str:
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"{TOKEN_FILE}={path}: the token cannot be read ({reason})") from error
+    if not token:
+        raise UserError(f"{TOKEN_FILE}={path}: the file is empty; write the token into it")
+    return token

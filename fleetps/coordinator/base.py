@@ -1,0 +1,23 @@
+"""What all parts of the coordinator share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleet_config.job import Job
+from fleetps.coordinator.events import EventLog
+from fleetps.coordinator.store import Store
+from fleetps.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Base:
+    """`clock` measures waiting and never jumps; `wall` is the time of day, kept in the store."""
+
+    job: Job
+    dataset: Dataset
+    store: Store
+    events: EventLog
+    clock: Callable[[], float]
+    wall: Callable[[], float]

@@ -1,0 +1,107 @@
+"""GET /metrics: the status in Prometheus' words; docs/coordinator.md lists names and meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from fleetps.coordinator.reports import EpochResult, JobPhase, MemberState, Status
+from fleetps.coordinator.service import JobService
+
+
+class Exposition:
+    def __init__(self, service: JobService) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_StatusCollector(service))
+
+    def text(self) -> tuple[bytes, str]:
+        encode, content_type = choose_encoder("")
+        return encode(self._registry), content_type
+
+
+class _StatusCollector(Collector):
+    """Reads the status when it is scraped: nothing is counted twice, nothing costs in between."""
+
+    def __init__(self, service: JobService) -> None:
+        self._service = service
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._service.status()
+        yield from _job(status)
+        yield from _accounting(status)
+        yield from _members(status)
+        if status.history:
+            yield from _last_epoch(status.history[-1])
+
+
+def _gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
+    if value is not None:
+        yield GaugeMetricFamily(f"fleetps_{name}", text, value=value)
+
+
+def _job(status: Status) -> Iterator[Metric]:
+    state = GaugeMetricFamily("fleetps_job_state", "1 for the present state", labels=["state"])
+    for name in get_args(JobPhase):
+        state.add_metric([name], float(name == status.job))
+    yield state
+    yield from _gauge("epoch", "The present epoch, from 0", status.epoch)
+    yield from _gauge("epochs", "Epochs of the job", status.epochs)
+    yield from _gauge("generation", "The present generation", status.generation)
+    yield from _gauge("rows_to_train", "Training rows over all epochs", status.rows_total)
+    yield from _gauge("rows_trained", "Of these, trained", status.rows_done)
+    yield from _gauge("rows_per_second", "Rows a second, recent", status.rows_per_second)
+    yield from _gauge("train_loss", "Mean loss, recent", status.loss)
+    yield from _gauge("eta_seconds", "Seconds of training left", status.eta)
+    yield from _gauge("job_seconds", "Seconds since the job began", status.seconds)
+
+
+def _accounting(status: Status) -> Iterator[Metric]:
+    rows = status.accounting
+    text = "Rows of tasks by what became of their leases"
+    leases = CounterMetricFamily("fleetps_lease_rows", text, labels=["outcome"])
+    for outcome in ("leased", "returned", "repeated"):
+        leases.add_metric([outcome], getattr(rows, outcome))
+    yield leases
+    tasks = GaugeMetricFamily("fleetps_task_rows", "Rows of tasks by state", labels=["state"])
+    for state in ("done", "held", "waiting", "quarantined"):
+        tasks.add_metric([state], getattr(rows, state))
+    yield tasks
+
+
+def _members(status: Status) -> Iterator[Metric]:
+    members = GaugeMetricFamily("fleetps_members", "Members by state", labels=["role", "state"])
+    for role, found in (("server", status.servers), ("worker", status.workers)):
+        for state in get_args(MemberState):
+            members.add_metric([role, state], sum(member.state == state for member in found))
+    yield members
+    age = GaugeMetricFamily(
+        "fleetps_heartbeat_age_seconds",
+        "Seconds since a member was heard of",
+        labels=["role", "rank"],
+    )
+    for role, found in (("server", status.servers), ("worker", status.workers)):
+        for member in found:
+            age.add_metric([role, str(member.rank)], member.heartbeat_age)
+    yield age
+    rows = CounterMetricFamily("fleetps_worker_rows", "Training rows reported", labels=["rank"])
+    speed = GaugeMetricFamily("fleetps_worker_rows_per_second", "Rows a second", labels=["rank"])
+    for worker in status.workers:
+        rows.add_metric([str(worker.rank)], worker.rows)
+        speed.add_metric([str(worker.rank)], worker.rows_per_second)
+    yield rows
+    yield speed
+
+
+def _last_epoch(result: EpochResult) -> Iterator[Metric]:
+    yield from _gauge("evaluation_auc", "AUC of the last evaluation", result.auc)
+    yield from _gauge("evaluation_log_loss", "Log loss of the last evaluation", result.log_loss)
+    yield from _gauge("evaluation_calibration", "Sum of p / sum of labels", result.calibration)
+    yield from _gauge("evaluation_rows", "Rows of the last evaluation", result.evaluated_rows)

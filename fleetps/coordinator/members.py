@@ -1,0 +1,170 @@
+"""Who takes part: ranks, states, and when each was last heard of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet_config.errors import TryAgain, UserError
+from fleetps.coordinator.base import Base
+from fleetps.coordinator.reports import MemberRole, MemberState
+from fleetps.coordinator.schema import MemberRow
+
+
+@dataclass
+class Member:
+    instance: str
+    role: MemberRole
+    rank: int
+    address: str
+    state: MemberState
+    active: bool  # has asked for work at least once, so it may have something to flush
+    last_seen: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.rank}"
+
+    @property
+    def live(self) -> bool:
+        return self.state != "exited"
+
+
+class Members:
+    def __init__(self, base: Base, servers: int, workers: int) -> None:
+        self._store = base.store
+        self._clock = base.clock
+        self._servers = servers
+        self._workers = workers
+        self._all: dict[str, Member] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Believe the store again (at the start, or after a transaction failed)."""
+        now = self._clock()
+        rows = self._store.members()
+        self._all = {row.instance: Member(**vars(row), last_seen=now) for row in rows}
+
+    def get(self, instance: str) -> Member:
+        member = self._all.get(instance)
+        if member is None:
+            raise TryAgain(
+                f"the coordinator does not know instance {instance!r} (it was started anew?); "
+                "start this process again"
+            )
+        return member
+
+    def name_of(self, instance: str) -> str:
+        return self.get(instance).name
+
+    def worker(self, instance: str) -> Member:
+        member = self.get(instance)
+        if member.role != "worker":
+            raise UserError(f"{member.name} asked for work, which only workers do")
+        return member
+
+    def live(self, role: MemberRole) -> list[Member]:
+        """By rank."""
+        found = [member for member in self._all.values() if member.role == role and member.live]
+        return sorted(found, key=lambda member: member.rank)
+
+    def all_live(self) -> list[Member]:
+        return [member for member in self._all.values() if member.live]
+
+    def count(self, role: MemberRole) -> int:
+        return sum(member.role == role and member.live for member in self._all.values())
+
+    def ever(self, role: MemberRole) -> list[Member]:
+        """By rank; of a rank that was given again, the last holder."""
+        by_rank: dict[int, Member] = {}
+        for member in self._all.values():
+            if member.role == role and (member.live or member.rank not in by_rank):
+                by_rank[member.rank] = member
+        return [by_rank[rank] for rank in sorted(by_rank)]
+
+    def join(
+        self, role: MemberRole, instance: str, address: str, rank: int | None
+    ) -> tuple[Member, bool]:
+        """The member, and whether it is new."""
+        known = self._all.get(instance)
+        if known is not None and known.live:
+            if known.role != role:
+                raise UserError(f"instance {instance!r} is {known.name} already, not a {role}")
+            known.last_seen = self._clock()
+            return known, False
+        rank = self._rank(role, address, rank)
+        member = Member(instance, role, rank, address, "registered", False, self._clock())
+        self._save(member)
+        self._all[instance] = member
+        return member, True
+
+    def _rank(self, role: MemberRole, address: str, rank: int | None) -> int:
+        taken = {member.rank: member for member in self.live(role)}
+        if rank is None:
+            rank = next(free for free in range(len(taken) + 1) if free not in taken)
+        if role == "server":
+            self._check_server(address, rank, taken)
+        if rank in taken:
+            holder = taken[rank]
+            raise TryAgain(
+                f"{role} rank {rank} is taken by {holder.address} (instance {holder.instance!r}), "
+                f"heard of {self._clock() - holder.last_seen:.0f} s ago; give each {role} its own "
+                "rank, or try again when that one is gone"
+            )
+        return rank
+
+    def _check_server(self, address: str, rank: int, taken: dict[int, Member]) -> None:
+        if rank >= self._servers:
+            raise UserError(
+                f"server {address} has no place: the job has {self._servers} "
+                f"server{'s' if self._servers != 1 else ''} (cluster.servers), ranks from 0"
+            )
+        for holder in taken.values():
+            if holder.address == address and holder.rank != rank:
+                raise UserError(
+                    f"server {rank} and {holder.name} both give the address {address}; "
+                    "each server needs an endpoint of its own"
+                )
+
+    def seen(self, member: Member) -> None:
+        member.last_seen = self._clock()
+
+    def set_state(self, member: Member, state: MemberState) -> None:
+        member.state = state
+        self._save(member)
+
+    def set_active(self, member: Member) -> None:
+        if not member.active:
+            member.active = True
+            self._save(member)
+
+    def _save(self, member: Member) -> None:
+        row = MemberRow(
+            member.instance, member.role, member.rank, member.address, member.state, member.active
+        )
+        self._store.save_member(row)
+
+    # -- rendezvous --
+
+    def endpoints(self) -> tuple[str, ...]:
+        """The servers' endpoints by rank, once all have registered."""
+        servers = self.live("server")
+        return tuple(s.address for s in servers) if len(servers) == self._servers else ()
+
+    def unregistered(self) -> list[str]:
+        found = []
+        for role, expected in (("server", self._servers), ("worker", self._workers)):
+            ranks = {m.rank for m in self._all.values() if m.role == role and m.live}
+            lacking = expected - len(ranks)
+            found += [f"{role} {rank}" for rank in range(expected) if rank not in ranks][
+                : max(lacking, 0)
+            ]
+        return found
+
+    def not_serving(self) -> list[Member]:
+        return [server for server in self.live("server") if server.state != "serving"]
+
+    def missing(self) -> tuple[str, ...]:
+        """For people: who is not there yet, and what for."""
+        absent = [f"{name} (not registered)" for name in self.unregistered()]
+        silent = [f"{s.name} ({s.address}, registered, not serving)" for s in self.not_serving()]
+        return tuple(absent + silent)

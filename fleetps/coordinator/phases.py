@@ -1,0 +1,181 @@
+"""The order of things: rendezvous, then for each epoch train, flush, evaluate; then finish."""
+
+from __future__ import annotations
+
+import random
+
+from fleetps.coordinator.base import Base
+from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
+from fleetps.coordinator.members import Member, Members
+from fleetps.coordinator.messages import Evaluation
+from fleetps.coordinator.metrics import Metrics, merge
+from fleetps.coordinator.reports import EpochResult
+from fleetps.coordinator.schema import JobRow
+from fleetps.coordinator.task_queue import SLICES
+from fleetps.coordinator.tasks import auto_task_rows, cut_tasks
+
+TRAIN_SPLIT = "train"
+_SEED_BITS = 31
+
+
+class Phases:
+    def __init__(
+        self,
+        base: Base,
+        members: Members,
+        life: Lifecycle,
+    ) -> None:
+        self._job = base.job
+        self._dataset = base.dataset
+        self._store = base.store
+        self._events = base.events
+        self._wall = base.wall
+        self._members = members
+        self._life = life
+        if self._job.evaluate.every_epochs:
+            self._dataset.split(self._job.evaluate.split)  # better refused now than after an epoch
+
+    @property
+    def train_rows(self) -> int:
+        """Of one epoch."""
+        return self._dataset.split(TRAIN_SPLIT).rows
+
+    def advance(self) -> None:
+        """Go on as far as the state allows. Cheap when there is nothing to do."""
+        while not self._life.over and self._step(self._life.row):
+            pass
+
+    def _step(self, row: JobRow) -> bool:
+        steps = {
+            "rendezvous": self._rendezvous,
+            "train": self._train,
+            "flush": self._flush,
+            "evaluate": self._evaluate,
+            "finish": self._finish,
+        }
+        return steps[row.phase](row)
+
+    def _rendezvous(self, _: JobRow) -> bool:
+        if self._members.missing():
+            return False
+        servers, workers = len(self._members.live("server")), len(self._members.live("worker"))
+        self._store.set_job(state="running")
+        self._events.add(
+            "started", COORDINATOR, f"{servers} servers and {workers} workers are there"
+        )
+        self._start_epoch(0)
+        return True
+
+    def _start_epoch(self, epoch: int) -> None:
+        self._make_tasks(epoch, TRAIN_SPLIT, training=True)
+        self._life.enter("train", epoch=epoch, epoch_started=self._wall())
+        text = f"epoch {epoch + 1} of {self._job.job.epochs}: {self.train_rows} rows to train"
+        self._events.add("epoch", COORDINATOR, text)
+
+    def _train(self, row: JobRow) -> bool:
+        if not self._drained(row.epoch, training=True):
+            return False
+        seconds = self._wall() - row.phase_started
+        self._life.enter("flush", train_seconds=row.train_seconds + seconds)
+        return True
+
+    def _drained(self, epoch: int, *, training: bool) -> bool:
+        return set(self._store.rows_by_state(epoch, training)) <= {"done"}
+
+    def flush_name(self, row: JobRow) -> str:
+        return f"flush-{row.epoch}"
+
+    def not_flushed(self, row: JobRow) -> list[Member]:
+        """Only those that ever asked for work: a late joiner still starting has nothing to push."""
+        arrived = self._store.arrivals(row.generation, self.flush_name(row))
+        workers = self._members.live("worker")
+        return [worker for worker in workers if worker.active and worker.instance not in arrived]
+
+    def _flush(self, row: JobRow) -> bool:
+        if self.not_flushed(row):
+            return False
+        if self._due(row.epoch):
+            self._make_tasks(row.epoch, self._job.evaluate.split, training=False)
+            self._life.enter("evaluate")
+        else:
+            self._close_epoch(row, None)
+        return True
+
+    def _due(self, epoch: int) -> bool:
+        """Every so many epochs, and the last one in any case: its result is the job's."""
+        every = self._job.evaluate.every_epochs
+        return bool(every) and ((epoch + 1) % every == 0 or epoch + 1 == self._job.job.epochs)
+
+    def _evaluate(self, row: JobRow) -> bool:
+        if not self._drained(row.epoch, training=False):
+            return False
+        texts = self._store.evaluations(row.epoch)
+        self._close_epoch(row, merge(Evaluation.model_validate_json(text) for text in texts))
+        self._store.drop_evaluations(row.epoch)
+        return True
+
+    def _close_epoch(self, row: JobRow, metrics: Metrics | None) -> None:
+        rows, loss_sum = self._store.train_sums(row.epoch)
+        result = EpochResult(
+            epoch=row.epoch,
+            train_rows=rows,
+            train_loss=loss_sum / rows if rows else None,
+            seconds=self._wall() - row.epoch_started,
+            evaluated_rows=metrics.rows if metrics else 0,
+            auc=metrics.auc if metrics else None,
+            log_loss=metrics.log_loss if metrics else None,
+            calibration=metrics.calibration if metrics else None,
+        )
+        self._store.save_epoch(row.epoch, result.model_dump_json())
+        self._events.add("epoch-done", COORDINATOR, _sentence(result))
+        if row.epoch + 1 < self._job.job.epochs:
+            self._start_epoch(row.epoch + 1)
+        else:
+            self._life.enter("finish")
+
+    def _finish(self, _: JobRow) -> bool:
+        """Servers must outlive the workers, so the job is done when the last worker has gone."""
+        late = self._members.live("worker")
+        if late and self._life.in_phase() < self._job.cluster.deadlines.stop:
+            return False
+        for worker in late:
+            self._events.add("late", worker.name, "did not end after the last task")
+        self._life.finish()
+        return True
+
+    def _make_tasks(self, epoch: int, split: str, *, training: bool) -> None:
+        part = self._dataset.split(split)
+        shards = [(str(self._dataset.shard_path(shard)), shard.rows) for shard in part.shards]
+        cluster = self._job.cluster
+        size = self._job.data.task_rows
+        rows = auto_task_rows(part.rows, cluster.workers) if size == "auto" else size
+        tasks = cut_tasks(shards, rows, cluster.threads)
+        shuffle = training and self._job.data.shuffle
+        order = random.Random(f"{self._job.job.seed} {epoch}")  # noqa: S311 - repeatable, not secret
+        seeds = [order.getrandbits(_SEED_BITS) if shuffle else None for _ in tasks]
+        if shuffle:
+            order.shuffle(tasks)
+        generation = self._life.row.generation
+        self._store.add_tasks(
+            (
+                generation,
+                epoch,
+                training,
+                split,
+                position,
+                SLICES.dump_json(slices).decode(),
+                sum(piece.rows for piece in slices),
+                seed,
+            )
+            for position, (slices, seed) in enumerate(zip(tasks, seeds, strict=True))
+        )
+
+
+def _sentence(result: EpochResult) -> str:
+    text = f"epoch {result.epoch + 1}: trained {result.train_rows} rows in {result.seconds:.1f} s"
+    if result.train_loss is not None:
+        text += f", loss {result.train_loss:.5f}"
+    if result.evaluated_rows:
+        auc = "not defined (one label only)" if result.auc is None else f"{result.auc:.5f}"
+        text += f"; on {result.evaluated_rows} rows AUC {auc}, log loss {result.log_loss:.5f}"
+    return text

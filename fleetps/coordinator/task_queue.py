@@ -1,0 +1,242 @@
+"""The queue of tasks: leased, renewed, done or returned; every row is always in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+from fleetps.coordinator.base import Base
+from fleetps.coordinator.members import Member
+from fleetps.coordinator.messages import Evaluation, Slice, Task
+from fleetps.coordinator.schema import LeaseRow, TaskRow
+
+MOST_HELD = 2  # one to train, one to load
+MOST_FAILURES = 3
+SLICES = TypeAdapter(tuple[Slice, ...])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a report. `poison`: why the task, and with it the job, is given up."""
+
+    accepted: bool
+    note: str = ""
+    poison: str = ""
+
+
+@dataclass
+class _Live:
+    """What is known of a held task only in memory."""
+
+    lease: LeaseRow
+    training: bool
+    expires: float
+    rows: int = 0
+    steps: int = 0
+    loss_sum: float = 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """By how much a report got further than the one before it."""
+
+    rows: int
+    loss_sum: float
+    training: bool
+
+
+class TaskQueue:
+    def __init__(
+        self,
+        base: Base,
+        name_of: Callable[[str], str],
+    ) -> None:
+        self._store = base.store
+        self._events = base.events
+        self._clock = base.clock
+        self._wall = base.wall
+        self._patience = base.job.cluster.deadlines
+        self._name_of = name_of
+        self._live: dict[int, _Live] = {}
+        self._held: dict[str, list[_Live]] = {}
+        self.last_step = base.clock()
+        self.reload()
+
+    def reload(self) -> None:
+        """Believe the store again, at the start or when a transaction failed; full time for all."""
+        self._live.clear()
+        self._held.clear()
+        for lease in self._store.held():
+            self._hold(lease, training=self._task(lease.task).training)
+
+    def _hold(self, lease: LeaseRow, *, training: bool) -> None:
+        live = _Live(lease, training, self._clock() + self._patience.first_step)
+        self._live[lease.task] = live
+        self._held.setdefault(lease.instance, []).append(live)
+
+    def lease(
+        self, member: Member, request: str | None, epoch: int, rows_leased: int, *, training: bool
+    ) -> tuple[Task | None, int]:
+        """A task, or None when there is none for this member now; and the rows newly leased."""
+        if request and (again := self._store.granted_for(member.instance, request)) is not None:
+            return self._message(self._task(again)), 0
+        if len(self._held.get(member.instance, ())) >= MOST_HELD:
+            return None, 0
+        row = self._store.next_task(epoch, training)
+        if row is None:
+            return None, 0
+        first = row.rows_before is None
+        before = rows_leased if row.rows_before is None else row.rows_before
+        lease_id = self._store.grant(row, member.instance, request, before, self._wall())
+        self._hold(LeaseRow(lease_id, row.id, member.instance), training=training)
+        self.last_step = self._clock()
+        return self._message(self._task(row.id)), row.rows if first and training else 0
+
+    def _task(self, task_id: int) -> TaskRow:
+        row = self._store.task(task_id)
+        if row is None:
+            raise LookupError(f"task {task_id} was never made")
+        return row
+
+    @staticmethod
+    def _message(row: TaskRow) -> Task:
+        return Task(
+            id=row.id,
+            generation=row.generation,
+            epoch=row.epoch,
+            split=row.split,
+            training=row.training,
+            slices=SLICES.validate_json(row.slices),
+            rows=row.rows,
+            rows_before=row.rows_before or 0,
+            shuffle_seed=row.shuffle_seed,
+        )
+
+    def _refusal(self, member: Member, task_id: int) -> Verdict | None:
+        """None if the member holds the task."""
+        held = self._live.get(task_id)
+        if held is not None and held.lease.instance == member.instance:
+            return None
+        row = self._store.task(task_id)
+        if row is None:
+            return Verdict(False, f"there is no task {task_id}")
+        if row.state == "done" and row.done_by == member.instance:
+            return Verdict(True, "reported before")
+        if held is not None:
+            return Verdict(False, f"task {task_id} is held by {self._name_of(held.lease.instance)}")
+        return Verdict(False, f"the lease of task {task_id} had ended (the task is {row.state})")
+
+    def progress(
+        self, member: Member, task_id: int, rows: int, steps: int, loss_sum: float
+    ) -> tuple[Verdict, Step | None]:
+        if refusal := self._refusal(member, task_id):
+            return refusal, None
+        live = self._live[task_id]
+        step = Step(rows - live.rows, loss_sum - live.loss_sum, live.training)
+        if (rows, steps) <= (live.rows, live.steps):
+            return Verdict(True), None
+        live.rows, live.steps, live.loss_sum = rows, steps, loss_sum
+        self._renew(member, live)
+        return Verdict(True), step
+
+    def _renew(self, member: Member, advanced: _Live) -> None:
+        now = self._clock()
+        self.last_step = now
+        for live in self._held[member.instance]:
+            # The other one waits for its turn: its own first step is still to come.
+            live.expires = max(live.expires, now + self._patience.first_step)
+        advanced.expires = now + self._patience.step
+
+    def done(  # noqa: PLR0913, PLR0917
+        self,
+        member: Member,
+        task_id: int,
+        rows: int,
+        steps: int,
+        loss_sum: float,
+        evaluation: Evaluation | None,
+    ) -> tuple[Verdict, Step | None]:
+        if refusal := self._refusal(member, task_id):
+            return refusal, None
+        row = self._task(task_id)
+        if fault := _fault(row, rows, evaluation):
+            poison = self._blame(task_id, "failed", "task-failed", member.name, fault)
+            return Verdict(False, fault, poison), None
+        _, step = self.progress(member, task_id, rows, steps, loss_sum)
+        self._renew(member, self._live[task_id])
+        self._end(task_id, "done", "done")
+        text = evaluation.model_dump_json() if evaluation else None
+        self._store.record_done(task_id, member.instance, loss_sum, text)
+        return Verdict(True), step
+
+    def failed(self, member: Member, task_id: int, reason: str) -> Verdict:
+        """The holder could not do the task."""
+        if refusal := self._refusal(member, task_id):
+            return refusal
+        return Verdict(
+            True, poison=self._blame(task_id, "failed", "task-failed", member.name, reason)
+        )
+
+    def _blame(self, task_id: int, outcome: str, kind: str, who: str, reason: str) -> str:
+        """Return a task with one more failure; the sentence for people if that was one too many."""
+        row = self._task(task_id)
+        failures = row.failures + 1
+        given_up = failures >= MOST_FAILURES
+        self._end(task_id, outcome, "quarantined" if given_up else "waiting", failed=True)
+        self._events.add(kind, who, f"task {task_id} ({_where(row)}): {reason}")
+        if not given_up:
+            return ""
+        return f"{_where(row)} could not be handled in {failures} attempts; the last: {reason}"
+
+    def _end(self, task_id: int, outcome: str, state: str, *, failed: bool = False) -> None:
+        live = self._live.pop(task_id)
+        self._held[live.lease.instance].remove(live)
+        self._store.end_lease(live.lease, outcome, state, failed, self._wall())
+
+    def release(self, member: Member) -> int:
+        """Return what the member holds without blame; the number of tasks."""
+        tasks = [live.lease.task for live in self._held.get(member.instance, ())]
+        for task_id in tasks:
+            self._end(task_id, "released", "waiting")
+        return len(tasks)
+
+    def expire(self) -> str:
+        """Take back leases whose holders made no step; the sentence if a task is given up by it."""
+        now = self._clock()
+        for live in [live for live in self._live.values() if live.expires <= now]:
+            limit = self._patience.step if live.steps else self._patience.first_step
+            what = "step" if live.steps else "first step"
+            reason = f"no {what} in {limit:g} s (cluster.deadlines.{what.replace(' ', '_')})"
+            who = self._name_of(live.lease.instance)
+            if poison := self._blame(live.lease.task, "expired", "lease-expired", who, reason):
+                return poison
+        return ""
+
+    def reported_rows(self, *, training: bool) -> int:
+        """Rows reported for tasks that are still held."""
+        return sum(live.rows for live in self._live.values() if live.training == training)
+
+
+def _fault(row: TaskRow, rows: int, evaluation: Evaluation | None) -> str:
+    """What is wrong with a report of the end of a task, or nothing."""
+    if rows != row.rows:
+        return f"{rows} rows came through instead of {row.rows}"
+    if row.training:
+        return ""
+    if evaluation is None:
+        return "the evaluation came without its scores"
+    counted = sum(negatives + positives for negatives, positives in evaluation.bins.values())
+    if not rows == evaluation.rows == counted:
+        return f"{counted} scores were counted instead of {row.rows}"
+    return ""
+
+
+def _where(row: TaskRow) -> str:
+    """Files and rows of a task, for people: rows counted from 1, as editors do."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for piece in SLICES.validate_json(row.slices):
+        start, _ = ranges.get(piece.shard, (piece.start, 0))
+        ranges[piece.shard] = (start, piece.start + piece.rows)
+    return ", ".join(f"{shard} rows {start + 1}-{end}" for shard, (start, end) in ranges.items())

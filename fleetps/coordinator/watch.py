@@ -1,0 +1,110 @@
+"""No wait without a deadline, and when one passes the sentence names who is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetps.coordinator.base import Base
+from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
+from fleetps.coordinator.members import Member, Members
+from fleetps.coordinator.phases import Phases
+from fleetps.coordinator.task_queue import TaskQueue
+
+MISSED_HEARTBEATS = 5
+
+
+class Watch:
+    def __init__(
+        self,
+        base: Base,
+        members: Members,
+        life: Lifecycle,
+        phases: Phases,
+        queue: TaskQueue,
+    ) -> None:
+        self._deadlines = base.job.cluster.deadlines
+        self._silence = base.job.cluster.heartbeat * MISSED_HEARTBEATS
+        self._events = base.events
+        self._clock = base.clock
+        self._members = members
+        self._life = life
+        self._phases = phases
+        self._queue = queue
+        self._registered_since: float | None = None
+
+    def check(self) -> None:
+        """Look at every deadline. Silence comes first: it explains what else is late."""
+        self._silent()
+        phase = self._life.row.phase
+        if phase == "rendezvous":
+            self._rendezvous()
+        elif phase in ("train", "evaluate"):
+            self._tasks()
+        elif phase == "flush":
+            self._flush()
+
+    def _silent(self) -> None:
+        now = self._clock()
+        for member in self._members.all_live():
+            silent = now - member.last_seen
+            if silent <= self._silence:
+                continue
+            reason = (
+                f"not heard of for {silent:.0f} s ({MISSED_HEARTBEATS} heartbeats): "
+                f"its agent or host at {member.address} has died or cannot reach the coordinator"
+            )
+            self._members.set_state(member, "exited")
+            self._queue.release(member)
+            if self._life.over:
+                self._events.add("lost", member.name, reason)
+            else:
+                self._life.fail(member.name, reason)
+
+    def _rendezvous(self) -> None:
+        absent = self._members.unregistered()
+        if "server" in {name.split()[0] for name in absent}:
+            self._registered_since = None
+        elif self._registered_since is None:
+            self._registered_since = self._clock()
+        waited = self._life.in_phase()
+        if absent and waited >= self._deadlines.rendezvous:
+            self._fail(f"{_names(absent)} did not register", "rendezvous")
+        elif self._registered_since is not None:
+            late = self._members.not_serving()
+            started = max(self._registered_since, self._life.phase_since)
+            if late and self._clock() - started >= self._deadlines.server_start:
+                places = [f"{server.name} ({server.address})" for server in late]
+                self._fail(f"{_names(places)} registered but did not serve", "server_start")
+
+    def _tasks(self) -> None:
+        if poison := self._queue.expire():
+            self._life.fail(COORDINATOR, poison)
+            return
+        limit = max(self._deadlines.first_step, self._deadlines.step)
+        idle = self._clock() - max(self._queue.last_step, self._life.phase_since)
+        if idle < limit:
+            return
+        workers = self._members.live("worker")
+        if workers:
+            self._fail(f"no step by {_names(_member_names(workers))}", "first_step")
+        else:
+            self._fail("all workers have left and no other came", "first_step")
+
+    def _flush(self) -> None:
+        if self._life.in_phase() >= self._deadlines.barrier:
+            late = self._phases.not_flushed(self._life.row)
+            names = _names(_member_names(late))
+            self._fail(f"{names} did not finish pushing at the end of the epoch", "barrier")
+
+    def _fail(self, what: str, deadline: str) -> None:
+        seconds = getattr(self._deadlines, deadline)
+        self._life.fail(COORDINATOR, f"{what} within {seconds:g} s (cluster.deadlines.{deadline})")
+
+
+def _member_names(members: Sequence[Member]) -> list[str]:
+    return [member.name for member in members]
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
