@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
@@ -77,14 +79,25 @@ def _add_pages(app: FastAPI, service: JobService) -> None:
 
 
 def _ask_for_token(app: FastAPI, token: str) -> None:
-    expected = f"Bearer {token}".encode()
-
     @app.middleware("http")
     async def check(request: Request, call_next: Handler) -> Response:
-        given = request.headers.get("Authorization", "").encode()
-        if request.url.path in _OPEN or hmac.compare_digest(given, expected):
+        given = _given_token(request.headers.get("Authorization", ""))
+        if request.url.path in _OPEN or hmac.compare_digest(given, token.encode()):
             return await call_next(request)
-        return _refusal(401, "user", "the token is missing or wrong")
+        refusal = _refusal(401, "user", "the token is missing or wrong")
+        refusal.headers["WWW-Authenticate"] = 'Basic realm="FleetPS (password: the token)"'
+        return refusal
+
+
+def _given_token(header: str) -> bytes:
+    """Bearer for programs; Basic with any user name and the token as password for browsers."""
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.encode()
+    try:
+        return base64.b64decode(value).partition(b":")[2] if scheme.lower() == "basic" else b""
+    except binascii.Error:
+        return b""
 
 
 def _refuse_in_words(app: FastAPI) -> None:

@@ -31,6 +31,7 @@ from fleetps.coordinator.messages import (
     Rendezvous,
     TaskAnswer,
 )
+from fleetps.coordinator.metrics import check_loss
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
 
 ADDRESS = "FLEETPS_COORDINATOR"
@@ -83,7 +84,7 @@ class CoordinatorClient:
 
     # -- the methods --
 
-    def register(  # noqa: PLR0913, PLR0917
+    def register(
         self,
         role: MemberRole,
         instance: str,
@@ -128,7 +129,7 @@ class CoordinatorClient:
         request = request or uuid.uuid4().hex
         return _LEASE.validate_json(self._post("lease", instance=instance, request=request))
 
-    def progress(  # noqa: PLR0913, PLR0917
+    def progress(
         self,
         instance: str,
         task_id: int,
@@ -137,6 +138,7 @@ class CoordinatorClient:
         loss_sum: float,
         extra: dict[str, float] | None = None,
     ) -> TaskAnswer:
+        check_loss(task_id, loss_sum)
         answer = self._post(
             "progress",
             instance=instance,
@@ -148,7 +150,7 @@ class CoordinatorClient:
         )
         return TaskAnswer.model_validate_json(answer)
 
-    def done(  # noqa: PLR0913, PLR0917
+    def done(
         self,
         instance: str,
         task_id: int,
@@ -157,6 +159,7 @@ class CoordinatorClient:
         loss_sum: float,
         evaluation: Evaluation | None = None,
     ) -> TaskAnswer:
+        check_loss(task_id, loss_sum)
         answer = self._post(
             "done",
             instance=instance,
@@ -219,6 +222,10 @@ class CoordinatorClient:
             answer = self._http.request(verb, path, json=arguments)
         except httpx.TransportError as error:
             raise _Unavailable(str(error) or type(error).__name__) from error
+        except RuntimeError as error:
+            if not self._closed.is_set():
+                raise
+            raise _Unavailable("closed in the middle") from error
         if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
             raise _Unavailable(f"HTTP status {answer.status_code}")
         if answer.status_code != httpx.codes.OK:

@@ -22,6 +22,7 @@ class Lifecycle:
         self._wall = base.wall
         # Deadlines count from here: after a restart everybody gets the full time again.
         self.phase_since = base.clock()
+        self._ended_at = base.clock()
 
     @property
     def row(self) -> JobRow:
@@ -47,6 +48,10 @@ class Lifecycle:
     def in_phase(self) -> float:
         """Seconds for which the present phase has been waited for."""
         return self._clock() - self.phase_since
+
+    def since_end(self) -> float:
+        """Seconds since the job's end."""
+        return self._clock() - self._ended_at
 
     def fail(
         self,
@@ -91,3 +96,4 @@ class Lifecycle:
         self._store.set_job(
             state=state, reason=reason, exit_code=exit_code, finished=self._wall(), **columns
         )
+        self._ended_at = self._clock()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fleet_config.errors import TryAgain, UserError
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.reports import MemberRole, MemberState
 from fleetps.coordinator.schema import MemberRow
+
+_MOST_NAMED = 5
 
 
 @dataclass
@@ -168,3 +172,18 @@ class Members:
         absent = [f"{name} (not registered)" for name in self.unregistered()]
         silent = [f"{s.name} ({s.address}, registered, not serving)" for s in self.not_serving()]
         return tuple(absent + silent)
+
+
+def another_job(
+    role: str, address: str, ours: Mapping[str, Any], theirs: Mapping[str, Any] | None
+) -> str:
+    """The refusal of a process that was started with another job file: what differs, if known."""
+    keys = sorted(
+        key for key in {*ours, *(theirs or ())} if ours.get(key) != (theirs or ours).get(key)
+    )
+    named = [f"{key} is {(theirs or {}).get(key)!r} there, {ours.get(key)!r} here" for key in keys]
+    what = "; ".join(named[:_MOST_NAMED]) or "their digests differ"
+    return (
+        f"the {role} at {address} was started with another job than the coordinator ({what}); "
+        "give all processes of a job the same job file and --set options"
+    )

@@ -144,7 +144,7 @@ class Events(Message):
 class Coordinator(Protocol):
     """What `JobService` and `CoordinatorClient` can do; all may raise UserError or TryAgain."""
 
-    def register(  # noqa: PLR0913, PLR0917
+    def register(
         self,
         role: MemberRole,
         instance: str,
@@ -192,7 +192,7 @@ class Coordinator(Protocol):
         in).
         """
 
-    def progress(  # noqa: PLR0913, PLR0917
+    def progress(
         self,
         instance: str,
         task_id: int,
@@ -206,7 +206,7 @@ class Coordinator(Protocol):
         A report that got further renews all leases of the instance.
         """
 
-    def done(  # noqa: PLR0913, PLR0917
+    def done(
         self,
         instance: str,
         task_id: int,

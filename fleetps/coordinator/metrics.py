@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fleet_config.errors import UserError
 from fleetps.coordinator.messages import LOGIT_BINS, LOGIT_LIMIT, Evaluation
 
 
@@ -25,6 +26,15 @@ def logit_bin(logit: float) -> int:
     """The bin of one score: the definition that every worker must follow."""
     index = math.floor((logit + LOGIT_LIMIT) * LOGIT_BINS / (2 * LOGIT_LIMIT))
     return min(max(index, 0), LOGIT_BINS - 1)
+
+
+def check_loss(task_id: int, loss_sum: float) -> None:
+    """A loss that is no number cannot be reported, and training on is of no use."""
+    if not math.isfinite(loss_sum):
+        raise UserError(
+            f"the loss became {loss_sum} in task {task_id}: the training diverged; lower "
+            "optimizer.learning_rate or the tables' learning_rate, or set optimizer.clip_norm"
+        )
 
 
 def merge(evaluations: Iterable[Evaluation]) -> Metrics | None:

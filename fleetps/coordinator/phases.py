@@ -32,8 +32,6 @@ class Phases:
         self._wall = base.wall
         self._members = members
         self._life = life
-        if self._job.evaluate.every_epochs:
-            self._dataset.split(self._job.evaluate.split)  # better refused now than after an epoch
 
     @property
     def train_rows(self) -> int:
@@ -73,14 +71,11 @@ class Phases:
         self._events.add("epoch", COORDINATOR, text)
 
     def _train(self, row: JobRow) -> bool:
-        if not self._drained(row.epoch, training=True):
+        if self._store.unfinished(row.epoch, training=True):
             return False
         seconds = self._wall() - row.phase_started
         self._life.enter("flush", train_seconds=row.train_seconds + seconds)
         return True
-
-    def _drained(self, epoch: int, *, training: bool) -> bool:
-        return set(self._store.rows_by_state(epoch, training)) <= {"done"}
 
     def flush_name(self, row: JobRow) -> str:
         return f"flush-{row.epoch}"
@@ -107,7 +102,7 @@ class Phases:
         return bool(every) and ((epoch + 1) % every == 0 or epoch + 1 == self._job.job.epochs)
 
     def _evaluate(self, row: JobRow) -> bool:
-        if not self._drained(row.epoch, training=False):
+        if self._store.unfinished(row.epoch, training=False):
             return False
         texts = self._store.evaluations(row.epoch)
         self._close_epoch(row, merge(Evaluation.model_validate_json(text) for text in texts))

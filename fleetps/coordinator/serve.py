@@ -47,6 +47,7 @@ class _Process:
     def __init__(self, service: JobService, sock: socket.socket, token: str | None) -> None:
         self._service = service
         self._sock = sock
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
         config = uvicorn.Config(
             make_app(service, token),
             log_config=None,
@@ -105,8 +106,8 @@ def listen(bind: str, token: str | None) -> socket.socket:
             f"the coordinator would listen at {bind} for everybody: set {TOKEN}, or {TOKEN_FILE} "
             "to a file with a secret, in all processes of the job, or bind to 127.0.0.1"
         )
-    # The protocol must be named: only then does asyncio turn Nagle's algorithm off, and without that
-    # every answer waits 40 ms.
+    # The protocol must be named: only then does asyncio turn Nagle's algorithm off, and without
+    # that every answer waits 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # at once after a restart

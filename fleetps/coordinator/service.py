@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,20 @@ from typing import Any
 from fleet_config.errors import EXIT_USER, FleetError, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.base import Base
+from fleetps.coordinator.dispatch import Dispatcher
 from fleetps.coordinator.events import EventLog
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
-from fleetps.coordinator.members import Member, Members
+from fleetps.coordinator.members import Member, Members, another_job
 from fleetps.coordinator.messages import (
     Arrived,
     Evaluation,
     Events,
-    Finish,
-    Flush,
     JobState,
     Lease,
     Registered,
     Rendezvous,
-    Stop,
     TaskAnswer,
     TaskLease,
-    Wait,
 )
 from fleetps.coordinator.phases import Phases
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
@@ -42,9 +38,6 @@ from fleetps.coordinator.task_queue import Step, TaskQueue, Verdict
 from fleetps.coordinator.watch import Watch
 from fleetps.data.dataset import Dataset
 
-_log = logging.getLogger(__name__)
-_MOST_NAMED = 5
-
 
 class JobService:
     """See `messages.Coordinator`.
@@ -53,7 +46,7 @@ class JobService:
     `new`: set the state of an earlier, unfinished run aside and do not go on with it.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         job: Job,
         dataset: Dataset,
@@ -65,10 +58,14 @@ class JobService:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._job = job
+        if job.evaluate.every_epochs:
+            dataset.split(job.evaluate.split)  # better refused now than after an epoch
         run_dir = run_dir or job.run_dir
         self._lock = threading.RLock()
         self._result_path = run_dir / RESULT_FILE
-        store = self._store = open_store(run_dir / STATE_FILE, job.digest(), new=new)
+        self._result_written = False
+        # A local run keeps its parameters in the process, so there is nothing to go on with.
+        store = self._store = open_store(run_dir / STATE_FILE, job.digest(), new=new or local)
         events = self._events = EventLog(store, run_dir / EVENTS_FILE, wall)
         base = Base(job, dataset, store, events, clock, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
@@ -78,6 +75,7 @@ class JobService:
         phases = self._phases = Phases(base, members, life)
         queue = self._queue = TaskQueue(base, members.name_of)
         self._board = StatusBoard(base, members, life, phases, queue)
+        self._dispatcher = Dispatcher(base, members, life, phases, queue)
         self._watch = Watch(base, members, life, phases, queue)
         with self._change():
             self._begin(wall())
@@ -97,7 +95,6 @@ class JobService:
     def _change(self) -> Iterator[None]:
         """One transaction; at its end the job has gone on as far as it can."""
         with self._lock:
-            ended = self._store.job() is not None and self._life.over
             try:
                 with self._store.transaction():
                     yield
@@ -109,12 +106,13 @@ class JobService:
                 self._queue.reload()
                 raise
             self._events.write_out()
-            if not ended and self._life.row.state == "done":
+            if not self._result_written and self._life.row.state == "done":
                 self._board.write_result(self._result_path)
+                self._result_written = True
 
     # -- members --
 
-    def register(  # noqa: PLR0913, PLR0917
+    def register(
         self,
         role: MemberRole,
         instance: str,
@@ -125,10 +123,10 @@ class JobService:
     ) -> Registered:
         with self._change():
             if digest != self._job.digest():
-                raise UserError(_difference(role, address, self._job.agreement(), agreement))
+                raise UserError(another_job(role, address, self._job.agreement(), agreement))
             member, new = self._members.join(role, instance, address, rank)
             if new:
-                self._events.add("registered", member.name, f"from {address}")
+                self._events.add("registered", member.name, f"registered from {address}")
             return Registered(rank=member.rank, generation=self._life.row.generation)
 
     def rendezvous(self, instance: str) -> Rendezvous:
@@ -149,7 +147,7 @@ class JobService:
         with self._lock:
             member = self._members.get(instance)
             self._members.seen(member)
-            if member.state != state:
+            if member.live and member.state != state:
                 with self._change():
                     self._new_state(member, state)
             return self._life.state()
@@ -160,7 +158,7 @@ class JobService:
             self._events.add(state, member.name, f"is {state} at {member.address}")
             return
         tasks = self._queue.release(member)
-        self._events.add("left", member.name, f"left, {tasks} tasks returned")
+        self._events.add("left", member.name, f"left with {tasks} tasks" if tasks else "left")
         if member.role == "server":
             self._life.fail(member.name, "ended before the job was done")
 
@@ -186,35 +184,12 @@ class JobService:
     def lease(self, instance: str, request: str | None = None) -> Lease:
         with self._change():
             member = self._members.worker(instance)
-            row = self._life.row
-            if row.state == "done" or row.phase == "finish":
-                return Finish()
-            if self._life.over or not member.live:
-                return Stop(reason=row.reason or f"{member.name} has left the job")
-            if row.phase == "rendezvous":
-                return Wait(seconds=0.3)
-            self._members.set_active(member)
-            if row.phase == "flush":
-                late = self._phases.not_flushed(row)
-                return (
-                    Flush(name=self._phases.flush_name(row))
-                    if member in late
-                    else Wait(seconds=0.1)
-                )
-            return self._lease_task(member, request)
+            answer = self._dispatcher.lease(member, request)
+            if isinstance(answer, TaskLease):
+                self._board.begins(member, answer.task.id)
+            return answer
 
-    def _lease_task(self, member: Member, request: str | None) -> Lease:
-        row = self._life.row
-        task, new_rows = self._queue.lease(
-            member, request, row.epoch, row.rows_leased, training=row.phase == "train"
-        )
-        if task is None:
-            return Wait(seconds=0.2)
-        self._store.set_job(rows_leased=row.rows_leased + new_rows)
-        self._board.begins(member, task.id)
-        return TaskLease(task=task)
-
-    def progress(  # noqa: PLR0913, PLR0917
+    def progress(
         self,
         instance: str,
         task_id: int,
@@ -228,7 +203,7 @@ class JobService:
             verdict, step = self._queue.progress(member, task_id, rows, steps, loss_sum)
             return self._answer(member, task_id, verdict, step, extra)
 
-    def done(  # noqa: PLR0913, PLR0917
+    def done(
         self,
         instance: str,
         task_id: int,
@@ -303,22 +278,8 @@ class JobService:
             self._watch.check()
 
     def ended(self) -> bool:
-        """The job is over and every member has left."""
+        """The job is over, and every member has left or has had the time to."""
         with self._lock:
-            return self._life.over and not self._members.all_live()
-
-
-def _difference(
-    role: str, address: str, ours: Mapping[str, Any], theirs: Mapping[str, Any] | None
-) -> str:
-    keys = sorted(
-        key for key in {*ours, *(theirs or ours)} if theirs and ours.get(key) != theirs.get(key)
-    )
-    named = [
-        f"{key} is {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in keys if theirs
-    ]
-    what = "; ".join(named[:_MOST_NAMED]) or "their digests differ"
-    return (
-        f"the {role} at {address} was started with another job than the coordinator ({what}); "
-        "give all processes of a job the same job file and --set options"
-    )
+            if not self._life.over:
+                return False
+            return not self._members.all_live() or self._watch.overdue()

@@ -147,6 +147,16 @@ class Store:
         )
         return TaskRow(*row) if row else None
 
+    def unfinished(self, epoch: int, *, training: bool) -> bool:
+        """Asked all the time, so it must not read all tasks of the phase: the index knows."""
+        row = self._row(
+            "SELECT EXISTS (SELECT 1 FROM tasks WHERE epoch = ? AND training = ? "
+            "AND state IN ('waiting', 'leased', 'quarantined'))",
+            epoch,
+            training,
+        )
+        return bool(row[0])
+
     def grant(
         self, task: TaskRow, instance: str, request: str | None, rows_before: int, now: float
     ) -> int:

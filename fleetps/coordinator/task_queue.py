@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import Evaluation, Slice, Task
+from fleetps.coordinator.metrics import check_loss
 from fleetps.coordinator.schema import LeaseRow, TaskRow
 
 MOST_HELD = 2  # one to train, one to load
@@ -131,6 +132,7 @@ class TaskQueue:
     def progress(
         self, member: Member, task_id: int, rows: int, steps: int, loss_sum: float
     ) -> tuple[Verdict, Step | None]:
+        check_loss(task_id, loss_sum)
         if refusal := self._refusal(member, task_id):
             return refusal, None
         live = self._live[task_id]
@@ -149,7 +151,7 @@ class TaskQueue:
             live.expires = max(live.expires, now + self._patience.first_step)
         advanced.expires = now + self._patience.step
 
-    def done(  # noqa: PLR0913, PLR0917
+    def done(
         self,
         member: Member,
         task_id: int,
@@ -158,6 +160,7 @@ class TaskQueue:
         loss_sum: float,
         evaluation: Evaluation | None,
     ) -> tuple[Verdict, Step | None]:
+        check_loss(task_id, loss_sum)
         if refusal := self._refusal(member, task_id):
             return refusal, None
         row = self._task(task_id)

@@ -43,6 +43,10 @@ class Watch:
         elif phase == "flush":
             self._flush()
 
+    def overdue(self) -> bool:
+        """The job is over for so long that who is still there will not leave any more."""
+        return self._life.since_end() > self._deadlines.stop + self._silence
+
     def _silent(self) -> None:
         now = self._clock()
         for member in self._members.all_live():
