@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from fleet_config.source import KeyPath
@@ -106,7 +107,7 @@ def _unknown_key(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
     owner = _owner(above, data, model)
     kind = _kind(owner)
     wrong = f"{'.'.join(path)} is not a {f'setting of {kind}' if kind else 'known key'}"
-    match = nearest(key, owner.model_fields)
+    match = nearest(key, _alike(owner, _at(data, path))) or nearest(key, owner.model_fields)
     if match:
         return f"{wrong}; did you mean {'.'.join([*above, match])}?"
     elsewhere = [other for other in _all_keys(model) if other.rpartition(".")[2] == key]
@@ -114,6 +115,15 @@ def _unknown_key(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
         return f"{wrong}; did you mean {listed(elsewhere, 'or')}?"
     takes = kind or ".".join(above) or "a job file"
     return f"{wrong}; {takes} takes {listed(owner.model_fields)}"
+
+
+def _alike(owner: type[BaseModel], value: Any) -> list[str]:
+    """The keys that would take such a value: those of sections for a section."""
+    return [
+        name
+        for name, field in owner.model_fields.items()
+        if isinstance(value, Mapping) == (bool(_models(field.annotation)) or _is_dict(field))
+    ]
 
 
 def _missing_key(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
@@ -166,7 +176,7 @@ def _owner(path: Iterable[str], data: Any, model: type[BaseModel]) -> type[BaseM
     for key in keys:
         annotation = owner.model_fields[key].annotation
         node = node[key]
-        if get_origin(annotation) is dict:
+        if _is_dict(owner.model_fields[key]):
             node = node[next(keys)]
         owner = _chosen(_models(annotation), node)
     return owner
@@ -190,10 +200,20 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in _models(part)]
 
 
+def _is_dict(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) is dict
+
+
+def _at(data: Any, path: Iterable[str]) -> Any:
+    for key in path:
+        data = data[key]
+    return data
+
+
 def _all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = _models(field.annotation)
         if not inner:
             yield prefix + name
-        elif len(inner) == 1 and get_origin(field.annotation) is not dict:
+        elif len(inner) == 1 and not _is_dict(field):
             yield from _all_keys(inner[0], f"{prefix}{name}.")

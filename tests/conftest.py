@@ -1,0 +1,65 @@
+"""What all tests share: a free port, and a guard against processes that a test leaves behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+# Inherited by everything that a test starts, however far down, and so a mark to find it by.
+MARK = "FLEETPS_TEST_MARK"
+_END_SECONDS = 5.0
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on loopback that nothing uses at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def no_process_left_behind(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Fails a cluster test whose processes outlive it, and ends them."""
+    if request.node.get_closest_marker("cluster") is None:
+        yield
+        return
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    yield
+    left = _marked(mark)
+    # One that has just been told to end may take a moment to be gone.
+    _, alive = psutil.wait_procs(left, timeout=_END_SECONDS)
+    names = [_described(process) for process in alive]
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=_END_SECONDS)
+    assert not names, f"the test left processes behind: {'; '.join(names)}"
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid != os.getpid() and _environment(process).get(MARK) == mark
+    ]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def _described(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {' '.join(process.cmdline())}"
+    except psutil.Error:
+        return str(process.pid)

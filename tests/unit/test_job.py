@@ -1,0 +1,287 @@
+"""The job file: what is read, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fleet_config.errors import UserError
+from fleet_config.job import Job, load_job
+from fleet_config.optimizers import Adam, CosineSchedule, Sgd
+from fleet_config.strategy import Strategy, strategy_of
+from fleet_config.tables import AdagradRule
+
+CONF = Path(__file__).parents[2] / "conf"
+LEAST = "job: {name: x}\ndata: {path: d}\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    monkeypatch.chdir(tmp_path)
+
+    def to_file(text: str) -> str:
+        Path("job.yaml").write_text(text, encoding="utf-8")
+        return "job.yaml"
+
+    yield to_file
+
+
+def sentences(write, text: str, *overrides: str) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        load_job(write(text), overrides)
+    return str(caught.value).splitlines()
+
+
+def test_least_job_has_every_default(write) -> None:
+    job = load_job(write(LEAST))
+    assert job.cluster.servers == 1
+    assert job.cluster.deadlines.rendezvous == 60
+    assert job.data.task_rows == "auto"
+    assert job.tables["embedding"].rule == AdagradRule()
+    assert job.optimizer == Adam()
+    assert job.mode == "async"
+    assert job.run_dir == Path.cwd() / "runs" / "x"
+    assert job.data.path == Path.cwd() / "d"
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.name)
+def test_files_in_conf_load_and_survive_json(file: Path) -> None:
+    job = load_job(file)
+    again = Job.model_validate_json(job.model_dump_json())
+    assert again == job
+    assert again.digest() == job.digest()
+
+
+def test_quickstart_shows_every_key() -> None:
+    def keys(node: object, prefix: str = "") -> set[str]:
+        if not isinstance(node, dict):
+            return {prefix}
+        return {leaf for key, inner in node.items() for leaf in keys(inner, f"{prefix}.{key}")}
+
+    written = keys(yaml.safe_load((CONF / "quickstart.yaml").read_text(encoding="utf-8")))
+    known = keys(load_job(CONF / "quickstart.yaml").model_dump(exclude={"checkpoint"}))
+    assert written == known
+
+
+def test_overrides_are_typed_and_the_last_one_wins(write) -> None:
+    job = load_job(
+        write(LEAST),
+        [
+            "cluster.servers=3",
+            "optimizer={name: sgd, learning_rate: 1e-2}",
+            "optimizer.clip_norm=2",
+            "optimizer.schedule={name: cosine, warmup_steps: 10}",
+            "data.shuffle=false",
+            "model.params.hidden=[8, 4]",
+            "cluster.servers=4",
+        ],
+    )
+    assert job.cluster.servers == 4
+    assert job.optimizer == Sgd(
+        learning_rate=0.01, clip_norm=2.0, schedule=CosineSchedule(warmup_steps=10)
+    )
+    assert job.data.shuffle is False
+    assert job.model.params == {"hidden": [8, 4]}
+
+
+def test_paths_follow_the_current_directory_and_home(write, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    job = load_job(write(LEAST), ["data.path=~/d", "job.output=/r"])
+    assert job.data.path == Path("/home/someone/d")
+    assert job.run_dir == Path("/r/x")
+
+
+def test_digest_covers_what_peers_must_share_and_nothing_else(write) -> None:
+    file = write(LEAST)
+    digest = load_job(file).digest()
+    for same in ("cluster.threads=2", "cluster.workers=5", "observe.log_format=json"):
+        assert load_job(file, [same]).digest() == digest
+    for other in ("job.seed=2", "data.batch_size=64", "cluster.servers=2", "model.name=dnn"):
+        assert load_job(file, [other]).digest() != digest
+    assert load_job(file).agreement()["data.batch_size"] == 512
+
+
+NUMBERS = {"1e-3": 0.001, "1.5E+2": 150.0, ".5": 0.5, "2.": 2.0, "1": 1.0}
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_numbers_as_people_write_them(write, text: str) -> None:
+    job = load_job(write(LEAST), [f"optimizer={{name: sgd, learning_rate: {text}}}"])
+    assert job.optimizer.learning_rate == NUMBERS[text]
+
+
+# --set argument -> the sentence behind it
+MISTAKES = {
+    "modle.name=dnn": "modle is not a known key; did you mean model?",
+    "model.nam=dnn": "model.nam is not a known key; did you mean model.name?",
+    "batch_size=1": (
+        "batch_size is not a known key; did you mean data.batch_size or evaluate.batch_size?"
+    ),
+    "observe.colour=1": (
+        "observe.colour is not a known key; observe takes progress_seconds and log_format"
+    ),
+    "optimizer={name: adam, momentum: 0.9}": (
+        "optimizer.momentum is not a setting of adam; adam takes learning_rate, weight_decay, "
+        "clip_norm, schedule, name, beta1, beta2 and epsilon"
+    ),
+    "optimizer={name: adma}": (
+        "optimizer.name must be sgd, momentum, adagrad, adam or adamw, not adma"
+    ),
+    "optimizer.learning_rate=1": (
+        "optimizer.name is missing; use sgd, momentum, adagrad, adam or adamw"
+    ),
+    "optimizer={name: sgd, schedule: {name: step}}": (
+        "optimizer.schedule.step_size is missing; step needs it"
+    ),
+    "optimizer={name: sgd, clip_norm: 0}": (
+        "optimizer.clip_norm must be a number greater than 0, not 0"
+    ),
+    "optimizer={name: adam, beta1: 1}": "optimizer.beta1 must be less than 1, not 1",
+    "optimizer={name: sgd, schedule: {name: linear, warmup_steps: 9, total_steps: 9}}": (
+        "in optimizer.schedule, warmup_steps must be less than total_steps"
+    ),
+    "tables.embedding.rule={name: naive, initial_g2sum: 3}": (
+        "tables.embedding.rule.initial_g2sum is not a setting of naive; did you mean "
+        "tables.embedding.rule.initial_range?"
+    ),
+    "tables.embedding.rule={name: adam, bounds: [1, 1]}": (
+        "tables.embedding.rule.bounds must be [low, high], two numbers with low < high, "
+        "not the list [1, 1]"
+    ),
+    "tables.embedding.shards=0": (
+        "tables.embedding.shards must be auto or a whole number of at least 1, not 0"
+    ),
+    "tables.embedding.shards=many": (
+        "tables.embedding.shards must be auto or a whole number of at least 1, not the text 'many'"
+    ),
+    "tables.My-Table.dim=8": (
+        "tables.My-Table must be named with lower-case letters, digits and _ (1-40), "
+        "not the text 'My-Table'"
+    ),
+    "tables={}": "tables must be a section with at least one entry, not an empty section",
+    "cluster.servers=two": "cluster.servers must be a whole number, not the text 'two'",
+    'cluster.servers="2"': "cluster.servers must be a whole number, not the text '2'",
+    "cluster.servers=1.5": "cluster.servers must be a whole number, not 1.5",
+    "cluster.servers=true": "cluster.servers must be a whole number, not true",
+    "cluster.servers=0": "cluster.servers must be at least 1, not 0",
+    "cluster.servers=": "cluster.servers must be a whole number, not empty",
+    "cluster.heartbeat=.nan": "cluster.heartbeat must be a finite number, not nan",
+    "data.shuffle=yes": "data.shuffle must be true or false, not the text 'yes'",
+    "data.batch_size=100000": "data.batch_size must be at most 65536, not 100000",
+    "data.path=[a]": "data.path must be a path, not the list ['a']",
+    "data=d": "data must be a section (keys below it), not the text 'd'",
+    "data.synthetic={rows: 5}": "data.synthetic.test_rows is missing; it has no default",
+    "job={}": "job.name is missing; it has no default",
+    "job.name=My Job": (
+        "job.name must be lower-case letters, digits and dashes (1-40), not the text 'My Job'"
+    ),
+    "observe.log_format=xml": "observe.log_format must be text or json, not the text 'xml'",
+    "mode=turbo": "mode must be async, sync, geo or bounded, not the text 'turbo'",
+    "mode=sync": "mode sync is not available in this version; use mode: async",
+    "checkpoint.every_epochs=1": (
+        "checkpoint.every_epochs is not available in this version; remove it"
+    ),
+    "checkpoint.resume=true": "checkpoint.resume is not available in this version; remove it",
+    "evaluate.every_epochs=2": (
+        "evaluate.every_epochs is 2 but the job ends after 1 epochs, so it would never "
+        "evaluate; use 0 to mean never"
+    ),
+    "cluster.deadlines.first_step=1": (
+        "cluster.deadlines.first_step (1 s) must not be shorter than cluster.deadlines.step (60 s)"
+    ),
+    "job.name.x=1": "job.name is a single value, not a section",
+    "model.params={1: [": "not YAML: while parsing a flow node, expected the node content, "
+    "but found '<stream end>'",
+    "seed": "write it as section.key=value",
+    ".seed=1": "write it as section.key=value",
+}
+
+
+@pytest.mark.parametrize("override", MISTAKES)
+def test_mistake_in_an_override(write, override: str) -> None:
+    assert sentences(write, LEAST, override) == [f"--set {override}: {MISTAKES[override]}"]
+
+
+def test_more_servers_than_shards(write) -> None:
+    text = f"{LEAST}cluster:\n  servers: 3\ntables:\n  embedding:\n    shards: 2\n"
+    assert sentences(write, text) == [
+        "job.yaml:7: table embedding has 2 shards for 3 servers, so some servers would own "
+        "nothing; use shards: auto"
+    ]
+
+
+def test_each_mistake_in_a_file_has_its_line_and_its_sentence(write) -> None:
+    text = """\
+job:
+  name: x
+  epoch: 2
+data:
+  batch_size: many
+cluster:
+  servers: -1
+evaluate:
+"""
+    assert sentences(write, text, "cluster.workers=0") == [
+        "job.yaml:3: job.epoch is not a known key; did you mean job.epochs?",
+        "job.yaml:4: data.path is missing; it has no default",
+        "job.yaml:5: data.batch_size must be a whole number, not the text 'many'",
+        "job.yaml:7: cluster.servers must be at least 1, not -1",
+        "job.yaml:8: evaluate must be a section (keys below it), not empty",
+        "--set cluster.workers=0: cluster.workers must be at least 1, not 0",
+    ]
+
+
+def test_a_section_that_is_missing_says_what_it_must_give(write) -> None:
+    assert sentences(write, "data: {path: d}\n") == [
+        "job.yaml: job is missing; it must give job.name"
+    ]
+
+
+# file content -> the sentence
+BROKEN = {
+    "": "job.yaml is empty; conf/quickstart.yaml shows what a job file holds",
+    "# nothing\n": "job.yaml is empty; conf/quickstart.yaml shows what a job file holds",
+    "- a\n": "job.yaml:1: a job file is made of sections (job:, data:, ...)",
+    "just text\n": "job.yaml:1: a job file is made of sections (job:, data:, ...)",
+    "job:\n  name: x\n  name: y\n": (
+        "job.yaml:3: job.name is there twice, first in line 2; remove one"
+    ),
+    "job: {name: x}\njob: {name: y}\n": (
+        "job.yaml:2: job is there twice, first in line 1; remove one"
+    ),
+    "job:\n\tname: x\n": "job.yaml:2: indented with a tab; YAML wants spaces",
+    "job: name: x\n": "job.yaml:1: not YAML: mapping values are not allowed here",
+    "a: 1\n---\nb: 2\n": (
+        "job.yaml:2: not YAML: expected a single document in the stream, but found another document"
+    ),
+    "job: &j [*j]\n": "job.yaml:1: an alias refers to what it stands in",
+    "? [a]\n: b\n": "job.yaml:1: a key must be a single word",
+    "a: !!python/name:os.system x\n": (
+        "job.yaml:1: 'x' with the tag tag:yaml.org,2002:python/name:os.system can't be read; "
+        "write plain text or a number"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_file_that_is_no_job_file(write, text: str) -> None:
+    assert sentences(write, text) == [BROKEN[text]]
+
+
+def test_file_that_can_not_be_read(write, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"job file none\.yaml does not exist"):
+        load_job("none.yaml")
+    with pytest.raises(UserError, match="is a directory"):
+        load_job(tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="not UTF-8"):
+        load_job("binary.yaml")
+
+
+def test_strategy_of_a_mode() -> None:
+    assert strategy_of("async") == Strategy(a_sync=True, k_steps=0)
+    with pytest.raises(UserError, match="mode geo is not available"):
+        strategy_of("geo")

@@ -1,0 +1,65 @@
+"""Shards, memory per row, and the CPU setting."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet_config.cpu import cpu_fields, mkl_setting
+from fleet_config.tables import AdagradRule, AdamRule, NaiveRule, bytes_per_row, table_shards
+
+
+@pytest.mark.parametrize(
+    ("servers", "cores", "shards"),
+    [(1, 1, 4), (1, 4, 4), (2, 2, 4), (2, 4, 8), (3, 4, 12), (5, 4, 20), (1, 64, 8), (6, 1, 12)],
+)
+def test_table_shards(servers: int, cores: int, shards: int) -> None:
+    assert table_shards(servers, cores) == shards
+
+
+@pytest.mark.parametrize("servers", range(1, 40))
+def test_every_server_owns_as_many_shards(servers: int) -> None:
+    for cores in (1, 2, 7, 100):
+        shards = table_shards(servers, cores)
+        assert shards % servers == 0
+        assert shards >= servers * min(cores, 8)
+
+
+@pytest.mark.parametrize(
+    ("rule", "measured"),
+    [
+        (NaiveRule(), {8: 181, 16: 256, 64: 624}),
+        (AdagradRule(), {8: 196, 16: 249, 64: 639}),
+        (AdamRule(), {8: 261, 16: 368, 64: 1007}),
+    ],
+)
+def test_bytes_per_row_are_near_the_measured_ones(rule, measured: dict[int, int]) -> None:
+    for dim, megabytes_per_million in measured.items():
+        assert bytes_per_row(dim, rule) == pytest.approx(megabytes_per_million, rel=0.06)
+
+
+def cpuinfo(vendor: str, flags: str) -> str:
+    return f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
+
+
+AVX2 = "fpu avx avx2 fma"
+AVX512 = f"{AVX2} avx512f avx512dq avx512bw avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "setting"),
+    [
+        ("AuthenticAMD", AVX512, "7"),
+        ("AuthenticAMD", AVX2, "5"),
+        ("AuthenticAMD", f"{AVX2} avx512f", "5"),
+        ("AuthenticAMD", "fpu avx", None),
+        ("AuthenticAMD", "fpu avx avx2", None),
+        ("GenuineIntel", AVX512, None),
+    ],
+)
+def test_mkl_setting(vendor: str, flags: str, setting: str | None) -> None:
+    assert mkl_setting(cpuinfo(vendor, flags)) == setting
+
+
+def test_no_cpuinfo_no_setting() -> None:
+    assert mkl_setting("") is None
+    assert cpu_fields("nonsense") == {"nonsense": ""}
