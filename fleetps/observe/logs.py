@@ -7,6 +7,7 @@ Every line carries the role and rank (`worker-1`). More fields for machines go i
 
 import json
 import logging
+import re
 import sys
 from datetime import datetime, timezone
 from typing import Any, Literal, TextIO
@@ -15,6 +16,9 @@ LogFormat = Literal["text", "json"]
 
 # Libraries that report every request at INFO.
 _CHATTY = ("httpx", "httpcore")
+
+# What a text line has before the message.
+_PREFIX = re.compile(r"^\d\d:\d\d:\d\d [A-Z]+ (\S+: )?")
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
@@ -51,15 +55,24 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+def message_of(line: str) -> str:
+    """The message in a line that one of our processes has logged."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return _PREFIX.sub("", line)
+    return str(record.get("message", line)) if isinstance(record, dict) else line
+
+
 def set_up_logging(log_format: LogFormat, role: str = "", level: int = logging.INFO) -> None:
     """Configure the root logger of this process. Call it again when the rank becomes known."""
     handler = _Stderr()
     if log_format == "json":
         handler.setFormatter(JsonFormatter(role))
     else:
-        prefix = f"{role} " if role else ""
+        name = f"{role}: " if role else ""
         handler.setFormatter(
-            logging.Formatter(f"%(asctime)s %(levelname)s {prefix}%(message)s", "%H:%M:%S")
+            logging.Formatter(f"%(asctime)s %(levelname)s {name}%(message)s", "%H:%M:%S")
         )
     logging.basicConfig(handlers=[handler], level=level, force=True)
     for name in _CHATTY:

@@ -1,26 +1,49 @@
 """TCP ports: find a free one, and say who holds one that should be free."""
 
 import errno
+import itertools
+import random
 import socket
 
 import psutil
 
-from fleet_config.errors import TryAgain, UserError
+from fleet_config.errors import FleetError, TryAgain, UserError
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port of `host` that nobody uses at this moment."""
-    with socket.create_server((host, 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports of `host` that nobody uses at this moment.
+
+    They lie below those that the kernel gives to outgoing connections: between this look and the
+    moment when Paddle binds lie seconds, in which any connection could take such a port.
+    """
+    candidates = random.sample(_BELOW_EPHEMERAL, k=len(_BELOW_EPHEMERAL))
+    free = list(itertools.islice((p for p in candidates if _is_free(host, p)), count))
+    if len(free) < count:
+        raise TryAgain(f"{host} has no {count} free ports from 20000 to 31999")
+    return free
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        check_free(host, port)
+    except FleetError:
+        return False
+    return True
+
+
+_BELOW_EPHEMERAL = range(20_000, 32_000)
+
+
+class UnresolvedHost(TryAgain):
+    """A host name without an address; in a cluster it may get one soon."""
 
 
 def resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The address behind a host name; TryAgain where there is none (in a cluster: not yet)."""
+    """The address behind a host name."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
-        raise TryAgain(
+        raise UnresolvedHost(
             f"the host name {host} can't be resolved: check its spelling and the DNS"
         ) from None
     family, _, _, _, address = found[0]

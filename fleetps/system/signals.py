@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request to stop that the main thread looks at.
+"""SIGTERM, SIGINT and SIGHUP as a request to stop that the main thread looks at.
 
 While nothing is running that must be ended with care, a signal interrupts whatever the main thread
 waits for (`interrupting`); later it only sets a flag.
@@ -11,7 +11,7 @@ from types import FrameType
 
 from fleet_config.errors import Stopped
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopRequest:
@@ -19,11 +19,13 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self.times = 0
+        self._interrupts = 0
         self._raises = False
 
     def __enter__(self) -> "StopRequest":
-        self._before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        # What nohup or a shell's & made deaf stays so.
+        heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._on_signal) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,6 +38,10 @@ class StopRequest:
         if self.signal is None:
             return ""
         return "Ctrl-C" if self.signal == signal.SIGINT else self.signal.name
+
+    def hurry(self) -> bool:
+        """Whether somebody at a terminal pressed Ctrl-C again."""
+        return self._interrupts > 1
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -50,7 +56,7 @@ class StopRequest:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.signal = self.signal or signal.Signals(number)
-        self.times += 1
+        self._interrupts += number == signal.SIGINT
         if self._raises:
             # Once: a second signal must not break the clean-up that the first one began.
             self._raises = False

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
@@ -93,23 +93,28 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
 
-def end_all(children: Sequence[Child], grace: float) -> None:
-    """SIGTERM to every child, at most `grace` seconds for all, then SIGKILL to their groups."""
+def end_all(
+    children: Sequence[Child], grace: float, hurry: Callable[[], bool] = lambda: False
+) -> None:
+    """SIGTERM to every child, at most `grace` seconds for all, then SIGKILL to their groups.
+
+    `hurry` is asked meanwhile whether to stop being patient.
+    """
     for child in children:
         child.terminate()
-    wait_all(children, grace)
+    deadline = time.monotonic() + grace
+    while not hurry() and time.monotonic() < deadline and not _ended(children):
+        time.sleep(_POLL_SECONDS)
     for child in children:
         if child.poll() is None:
-            _log.warning("%s did not end within %.0f s after SIGTERM: killed", child.name, grace)
+            _log.warning("%s did not end after SIGTERM: killed", child.name)
             child.kill()
-    wait_all(children, _KILL_SECONDS)
+    for child in children:
+        child.wait(_KILL_SECONDS)
 
 
-def wait_all(children: Sequence[Child], seconds: float) -> bool:
-    """Wait at most `seconds` until every child has ended; True if they have."""
-    deadline = time.monotonic() + seconds
-    ended = [child.wait(max(0.0, deadline - time.monotonic())) is not None for child in children]
-    return all(ended)
+def _ended(children: Sequence[Child]) -> bool:
+    return all(child.poll() is not None for child in children)
 
 
 _SIGNAL_HINTS = {

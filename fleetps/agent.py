@@ -1,0 +1,155 @@
+"""The agent: what a container or process of a job does, according to its role.
+
+It runs no Paddle itself but watches over the one process that does, so that it always answers:
+to the coordinator, to signals, and to the death of its child.
+"""
+
+import os
+import time
+from contextlib import ExitStack
+
+from fleet_config.endpoints import Endpoint, coordinator_endpoint, parse_endpoint
+from fleet_config.job import Job
+from fleet_config.roles import Role
+from fleetps.agents.hosting import HostedCoordinator
+from fleetps.agents.local import LocalAgent
+from fleetps.agents.member import POLL_SECONDS, Member
+from fleetps.agents.membership import OVER, end_of, state_of
+from fleetps.agents.server import ServerAgent
+from fleetps.agents.worker import WorkerAgent
+from fleetps.coordinator.access import read_token
+from fleetps.newrun import ensure_dataset, new_run, shown
+from fleetps.observe.job_view import JobView
+from fleetps.observe.logs import set_up_logging
+from fleetps.system.rundir import RunDirectory
+from fleetps.system.signals import StopRequest
+
+# A coordinator of its own may be started again somewhere; one beside server 0 never comes back.
+_PATIENCE_SECONDS = 30.0
+_PATIENCE_BESIDE_SERVER_SECONDS = 8.0
+# How long the host of a coordinator waits for the others to hear the end.
+_LEAVE_SECONDS = 8.0
+
+
+def run(job: Job, role: Role) -> None:
+    """Play the role until the job is done; any other end is raised."""
+    with StopRequest() as stop:
+        if role.kind == "local":
+            _run_local(job, stop)
+        elif role.kind == "coordinator":
+            _run_coordinator(job, role, stop)
+        else:
+            _run_member(job, role, stop)
+
+
+def coordinator_address(role: Role) -> str:
+    """Where this role's coordinator listens.
+
+    Paddle's launchers list processes of one machine under its outside address; they meet on
+    loopback all the same, where no token is needed.
+    """
+    address = parse_endpoint(role.coordinator or "", "COORDINATOR")
+    hosts = {_host_of(peer) for peer in (*role.servers, *role.workers)}
+    if _beside_server(role) and role.workers and hosts == {address.host}:
+        return str(Endpoint("127.0.0.1", address.port))
+    return str(address)
+
+
+def _host_of(peer: str) -> str:
+    return parse_endpoint(peer, "peer").host if ":" in peer else peer
+
+
+def _beside_server(role: Role) -> bool:
+    """Whether the coordinator's address follows from the list of servers: server 0 hosts it."""
+    return bool(role.servers) and role.coordinator == coordinator_endpoint(role.servers[0])
+
+
+def _bind(address: str) -> str:
+    """With a token every interface will do; a Service's name is no address of this machine."""
+    endpoint = parse_endpoint(address, "COORDINATOR")
+    if endpoint.is_loopback or read_token(os.environ) is None:
+        return address
+    return str(Endpoint("0.0.0.0", endpoint.port))  # noqa: S104
+
+
+def _run_local(job: Job, stop: StopRequest) -> None:
+    with shown(job) as display:
+        display.note(f"{job.job.name}: local training in one process, no servers")
+        with new_run(job, display, stop):
+            LocalAgent(job, display, stop).run()
+            display.note(f"result: {RunDirectory(job.run_dir).result_file}")
+
+
+def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
+    host = HostedCoordinator(job, os.environ)
+    try:
+        with shown(job) as display:
+            with stop.interrupting():
+                ensure_dataset(job, display.note)
+                # Started again, it goes on with the job where it was.
+                host.start(_bind(role.coordinator or ""), new=False)
+            with JobView(host.client, display).running() as view:
+                _watch_coordinator(job, host, view, stop)
+    finally:
+        host.end(job.cluster.deadlines.stop)
+
+
+def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: StopRequest) -> None:
+    asked = False
+    while True:
+        if stop.signal is not None and not asked:
+            host.client.stop(f"the coordinator was asked to stop ({stop.reason})")
+            asked = True
+        host.check()
+        status = view.look()
+        if status is not None and status.job in OVER:
+            view.end(RunDirectory(job.run_dir).logs)
+            if status.job == "done":
+                return
+            raise end_of(state_of(status))
+        time.sleep(POLL_SECONDS)
+
+
+def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
+    patience = _PATIENCE_BESIDE_SERVER_SECONDS if _beside_server(role) else _PATIENCE_SECONDS
+    kind = ServerAgent if role.kind == "server" else WorkerAgent
+    member = kind(job, role, coordinator_address(role), stop, patience)
+    with ExitStack() as stack:
+        host = _host(job, role, stop, stack) if role.hosts_coordinator else None
+        member.on_tick = host.check if host is not None else member.on_tick
+        member.on_joined = lambda: _joined(member, role, host, stack)
+        member.run()
+
+
+def _host(job: Job, role: Role, stop: StopRequest, stack: ExitStack) -> HostedCoordinator:
+    display = stack.enter_context(shown(job))
+    stack.enter_context(new_run(job, display, stop))
+    host = HostedCoordinator(job, os.environ)
+    stack.callback(host.end, _LEAVE_SECONDS)
+    with stop.interrupting():
+        host.start(_bind(coordinator_address(role)), new=True)
+    return host
+
+
+def _joined(member: Member, role: Role, host: HostedCoordinator | None, stack: ExitStack) -> None:
+    """The rank is known now: use it in the log, and show the job where people look for it.
+
+    That is with the coordinator; beside server 0 it has no output of its own, and Paddle's
+    launchers show one process or the other.
+    """
+    job, membership = member.job, member.membership
+    set_up_logging(job.observe.log_format, f"{membership.kind}-{membership.rank}")
+    if host is None and not (
+        membership.kind == "worker" and membership.rank == 0 and _beside_server(role)
+    ):
+        return
+    display = stack.enter_context(shown(job))
+    view = stack.enter_context(JobView(membership.client, display).running())
+
+    def tick() -> None:
+        if host is not None:
+            host.check()
+        view.look()
+
+    member.on_tick = tick
+    member.on_end = lambda: view.end(RunDirectory(job.run_dir).logs)

@@ -1,0 +1,39 @@
+"""The current directory of a Paddle process: what it is told, and why it ended."""
+
+import json
+from pathlib import Path
+
+from fleet_config.errors import UserError
+from fleet_config.job import Job
+from fleetps.system.process import describe_exit
+
+_JOB = "job.json"
+_ERROR = "error.json"
+
+
+class ChildDirectory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self, job: Job) -> None:
+        """Write the job file; nothing is left that an earlier process said."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / _ERROR).unlink(missing_ok=True)
+            (self.path / _JOB).write_text(job.model_dump_json(indent=2), encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"can't write into {self.path}: {error.strerror}; "
+                "set job.output to a directory that can be written"
+            ) from None
+
+    def reason(self, code: int) -> str:
+        """Why the process ended: in its own words where it left some, otherwise the exit code."""
+        return self._last_words() or f"its Paddle process ended: {describe_exit(code)}"
+
+    def _last_words(self) -> str:
+        try:
+            words = json.loads((self.path / _ERROR).read_text(encoding="utf-8"))
+            return str(words["message"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""

@@ -1,0 +1,63 @@
+"""The thread that talks to the coordinator while the main thread watches its child."""
+
+import logging
+import threading
+import time
+
+from fleet_config.errors import FleetError
+from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.messages import JobState
+from fleetps.coordinator.reports import MemberState
+
+_log = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Says "still here" every few seconds and keeps the newest answer."""
+
+    def __init__(self, client: CoordinatorClient, instance: str, every: float) -> None:
+        self._client = client
+        self._instance = instance
+        self._every = every
+        self._state: MemberState = "registered"
+        self._wake = threading.Event()
+        self._ends = False
+        self._answered = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self.answer: JobState | None = None
+        self.trouble = ""  # why the last beat was not answered well
+
+    def start(self) -> None:
+        self._answered = time.monotonic()
+        self._thread.start()
+
+    def say(self, state: MemberState) -> None:
+        """Report a new state at once."""
+        self._state = state
+        self._wake.set()
+
+    def silence(self) -> float:
+        """Seconds since the coordinator last answered well."""
+        return time.monotonic() - self._answered
+
+    def stop(self) -> None:
+        """No beat is sent after this returns, so that `exited` can be the last word."""
+        self._ends = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ends:
+            self._beat()
+            self._wake.wait(self._every)
+            self._wake.clear()
+
+    def _beat(self) -> None:
+        try:
+            self.answer = self._client.heartbeat(self._instance, self._state)
+        except FleetError as error:
+            self.trouble = str(error)
+            _log.warning("heartbeat: %s", error)
+        else:
+            self._answered = time.monotonic()

@@ -1,0 +1,116 @@
+"""The coordinator as a child process of whoever hosts it.
+
+The hosts: `fleetps launch`, the agent of server 0 where the environment lists the servers (Paddle's
+launchers), and the agent of the coordinator role.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+
+from fleet_config.errors import EXIT_USER, FleetError, TryAgain, UserError
+from fleet_config.job import Job
+from fleetps.agents.membership import any_present
+from fleetps.coordinator.access import read_token
+from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.reports import Status
+from fleetps.coordinator.runfiles import ADDRESS_FILE
+from fleetps.observe.logs import message_of
+from fleetps.system.logtail import tail
+from fleetps.system.process import Child, describe_exit, end_all
+from fleetps.system.rundir import RunDirectory
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.05
+_START_SECONDS = 20.0
+_CALL_SECONDS = 2.0
+_END_SECONDS = 3.0
+
+
+class HostedCoordinator:
+    """Start it, watch it, and end it after everybody has heard how the job ended."""
+
+    def __init__(self, job: Job, env: Mapping[str, str]) -> None:
+        self._job = job
+        self._run = RunDirectory(job.run_dir)
+        self._env = env
+        self._child: Child | None = None
+        self._client: CoordinatorClient | None = None
+
+    @property
+    def client(self) -> CoordinatorClient:
+        if self._client is None:
+            raise RuntimeError("the coordinator has not been started")
+        return self._client
+
+    @property
+    def address(self) -> str:
+        return self.client.address
+
+    def start(self, bind: str, *, new: bool) -> None:
+        """Returns when it answers. `new` forgets an unfinished run of the same job."""
+        self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
+        address_file = self._run.path / ADDRESS_FILE
+        address_file.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "fleetps.coordinator", "--job", str(self._run.job_file)]
+        command += ["--bind", bind, *(["--new"] if new else [])]
+        log = self._run.logs / "coordinator.log"
+        child = self._child = Child("coordinator", command, log=log, env=self._env)
+        deadline = time.monotonic() + _START_SECONDS
+        while not address_file.exists():
+            if child.wait(_POLL_SECONDS) is not None:
+                raise self.death()
+            if time.monotonic() > deadline:
+                raise TryAgain(
+                    f"the coordinator did not start within {_START_SECONDS:.0f} s; see {log}"
+                )
+        address = address_file.read_text(encoding="utf-8").strip()
+        self._client = CoordinatorClient(address, read_token(self._env), deadline=_CALL_SECONDS)
+        _log.info("the coordinator listens at %s", address)
+
+    def check(self) -> None:
+        """Raise if it has ended."""
+        if self._child is not None and self._child.poll() is not None:
+            raise self.death()
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code, if it ends within `seconds`."""
+        return self._child.wait(seconds) if self._child is not None else None
+
+    def death(self) -> FleetError:
+        """Why it ended by itself: its own last line, where it had time to write one."""
+        child = self._child
+        code = child.poll() if child is not None else None
+        if child is None or code is None:
+            return TryAgain("the coordinator does not run")
+        last = tail(child.log, 1)
+        words = message_of(last[0]) if code > 0 and last else describe_exit(code)
+        sentence = f"the coordinator ended: {words}"
+        return UserError(sentence) if code == EXIT_USER else TryAgain(sentence)
+
+    def end(self, patience: float) -> None:
+        """Wait until every live member has heard the end and left; then end it."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        deadline = time.monotonic() + patience
+        while child.poll() is None and time.monotonic() < deadline:
+            status = self._status()
+            if status is None:
+                break
+            heartbeat = self._job.cluster.heartbeat
+            if not any_present(status.workers, heartbeat) and not any_present(
+                status.servers, heartbeat
+            ):
+                break
+            time.sleep(2 * _POLL_SECONDS)
+        end_all([child], _END_SECONDS)
+
+    def _status(self) -> Status | None:
+        try:
+            return self._client.status() if self._client is not None else None
+        except FleetError as error:
+            _log.debug("no status from the coordinator: %s", error)
+            return None

@@ -1,0 +1,214 @@
+"""What a server's and a worker's agent have in common: join, run a Paddle process, leave.
+
+`run()` returns when the job is done; every other end is raised as the error whose sentence and
+exit code this process then ends with.
+"""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from fleet_config.errors import EXIT_USER, Stopped, TryAgain
+from fleet_config.job import Job
+from fleet_config.roles import Role
+from fleetps.agents.child_dir import ChildDirectory
+from fleetps.agents.child_env import Place, paddle_environment
+from fleetps.agents.membership import Membership, end_of
+from fleetps.coordinator.messages import JobState
+from fleetps.coordinator.reports import MemberRole
+from fleetps.system.logtail import tail
+from fleetps.system.process import Child
+from fleetps.system.rundir import RunDirectory
+from fleetps.system.signals import StopRequest
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
+# A peer's death often shows first as a crash here; its own agent gets this long to report it.
+_ROOT_CAUSE_SECONDS = 2.0
+# A job that has failed has no work worth finishing.
+_FAILED_GRACE_SECONDS = 1.0
+
+
+class Member:
+    """One server or worker; the subclasses say what differs between the two."""
+
+    kind: ClassVar[MemberRole]
+
+    def __init__(
+        self, job: Job, role: Role, coordinator: str, stop: StopRequest, patience: float
+    ) -> None:
+        """`patience`: seconds without an answer after which the coordinator counts as lost."""
+        self.job = job
+        self.role = role
+        self.membership = Membership(job, self.kind, coordinator, patience)
+        self.on_joined: Callable[[], None] = lambda: None
+        self.on_tick: Callable[[], None] = lambda: None
+        self.on_end: Callable[[], None] = lambda: None
+        self._stop = stop
+        self._patience = patience
+        self._run_dir = RunDirectory(job.run_dir)
+
+    # -- what differs --
+
+    def check_place(self) -> None:
+        """Refuse, before joining, what could not work."""
+
+    def place(self) -> Place:
+        raise NotImplementedError
+
+    def started(self) -> None:
+        """The child has just been started."""
+
+    def watch(self) -> None:
+        """Look at the running child; TryAgain says what is wrong with it."""
+
+    def completes(self, code: int) -> bool:  # noqa: ARG002 - for subclasses
+        """Whether a child may end so while the job runs.
+
+        A server never may: with exit code 0 too (its port was taken) it has failed.
+        """
+        return False
+
+    def finish(self, child: Child) -> None:
+        """The job is done: see the child to its end."""
+        raise NotImplementedError
+
+    def wind_down(self, child: Child) -> None:
+        """The job stops on request: let the child end with care."""
+        raise NotImplementedError
+
+    # -- the life of a member --
+
+    def run(self) -> None:
+        child: Child | None = None
+        try:
+            with self._stop.interrupting():
+                self.check_place()
+                self._join()
+                self._wait_for_servers()
+            child = self._start()
+            self._supervise(child)
+        except Stopped:
+            # The others wait for this member; they must not do so until their deadline.
+            if child is None and self.membership.joined:
+                self.membership.stop_job(self._stop.reason)
+            raise
+        finally:
+            if child is not None:
+                child.kill()
+            self.membership.leave()
+
+    def _join(self) -> None:
+        _log.info("joining %s at %s", self.job.job.name, self.membership.coordinator)
+        self.membership.join(self.role.endpoint or os.uname().nodename, self.role.rank)
+        self.on_joined()
+        _log.info("joined as %s", self.membership.name)
+
+    def _wait_for_servers(self) -> None:
+        # The coordinator's own deadline comes first: it names who is missing, and tells everybody.
+        deadline = time.monotonic() + self.job.cluster.deadlines.rendezvous + self._patience
+        while not self.membership.servers:
+            self.membership.check_coordinator()
+            end = self.membership.end_heard()
+            if end is not None:
+                raise end_of(end)
+            if time.monotonic() > deadline:
+                missing = ", ".join(self.membership.missing)
+                raise TryAgain(f"{missing} did not join (cluster.deadlines.rendezvous)")
+            self.membership.meet()
+            self.on_tick()
+            time.sleep(POLL_SECONDS)
+
+    def _start(self) -> Child:
+        work = self._child_directory()
+        work.prepare(self.job)
+        child = Child(
+            self.membership.name,
+            [sys.executable, "-m", f"fleetps.training.{self.kind}"],
+            log=self._run_dir.logs / f"{self._label}.log",
+            env=paddle_environment(
+                os.environ,
+                self.place(),
+                coordinator=self.membership.coordinator,
+                instance=self.membership.instance,
+                generation=self.membership.generation,
+            ),
+            cwd=work.path,
+        )
+        _log.info("started Paddle as process %d; its output: %s", child.pid, child.log)
+        self.started()
+        return child
+
+    def _supervise(self, child: Child) -> None:
+        while True:
+            code = child.poll()
+            if code is not None:
+                return self._child_ended(child, code)
+            if self._stop.signal is not None:
+                return self._job_over(child, self.membership.stop_job(self._stop.reason))
+            end = self.membership.end_heard()
+            if end is not None:
+                return self._job_over(child, end)
+            self.membership.check_coordinator()
+            try:
+                self.watch()
+            except TryAgain as error:
+                return self._job_over(child, self._fail(child, str(error), None))
+            self.on_tick()
+            time.sleep(POLL_SECONDS)
+
+    def _job_over(self, child: Child, end: JobState) -> None:
+        self.on_end()
+        if end.job == "done":
+            return self.finish(child)
+        if end.job == "stopping":
+            self.wind_down(child)
+        else:
+            child.terminate()
+            child.wait(_FAILED_GRACE_SECONDS)
+        raise end_of(end)
+
+    def _child_ended(self, child: Child, code: int) -> None:
+        end = self.membership.end_now()
+        if end is None and self.completes(code):
+            end = self._wait_for_end()
+        if end is None and code != EXIT_USER:
+            end = self._wait_until_over(_ROOT_CAUSE_SECONDS)
+        if end is None:
+            end = self._fail(child, self._child_directory().reason(code), code)
+        self._job_over(child, end)
+
+    def _fail(self, child: Child, reason: str, code: int | None) -> JobState:
+        return self.membership.fail(reason, tail(child.log), code)
+
+    def _wait_for_end(self) -> JobState:
+        """This member has nothing left to do; the others may need a moment more."""
+        seconds = 2 * self.job.cluster.deadlines.stop
+        self.membership.say("exited")
+        end = self._wait_until_over(seconds)
+        if end is None and self._stop.signal is not None:
+            end = self.membership.stop_job(self._stop.reason)
+        if end is None:
+            raise TryAgain(f"the job did not end within {seconds:g} s after the last task")
+        return end
+
+    def _wait_until_over(self, seconds: float) -> JobState | None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._stop.signal is None:
+            end = self.membership.end_now()
+            if end is not None:
+                return end
+            self.on_tick()
+            time.sleep(POLL_SECONDS)
+        return None
+
+    @property
+    def _label(self) -> str:
+        return f"{self.kind}-{self.membership.rank}"
+
+    def _child_directory(self) -> ChildDirectory:
+        return ChildDirectory(self._run_dir.work(self._label))

@@ -1,0 +1,157 @@
+"""What a member's agent says to the coordinator, and what it makes of silence."""
+
+import logging
+import os
+import uuid
+from collections.abc import Sequence
+
+from fleet_config.errors import EXIT_USER, FleetError, Stopped, TryAgain, UserError
+from fleet_config.job import Job
+from fleetps.agents.heartbeat import Heartbeat
+from fleetps.coordinator.access import read_token
+from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.messages import JobState
+from fleetps.coordinator.reports import MemberRole, MemberState, ServerStatus, Status, WorkerStatus
+
+_log = logging.getLogger(__name__)
+
+# One call to the coordinator when there is no time to lose.
+_CALL_SECONDS = 2.0
+# A member that missed so many heartbeats is not waited for when the job ends.
+_MISSED_HEARTBEATS = 3
+OVER = ("done", "failed", "stopping")
+
+
+class Membership:
+    """One instance's part in a job; before `join` it has no rank."""
+
+    def __init__(self, job: Job, kind: MemberRole, coordinator: str, patience: float) -> None:
+        self.kind: MemberRole = kind
+        self.coordinator = coordinator
+        self.instance = os.environ.get("FLEETPS_INSTANCE") or f"{kind}-{uuid.uuid4().hex[:12]}"
+        self._token = read_token(os.environ)
+        self.client = CoordinatorClient(coordinator, self._token, _CALL_SECONDS)
+        self.rank = -1
+        self.generation = 0
+        self.servers: tuple[str, ...] = ()
+        self.missing: tuple[str, ...] = ()
+        self._job = job
+        self._patience = patience
+        self._heartbeat = Heartbeat(self.client, self.instance, job.cluster.heartbeat)
+
+    @property
+    def joined(self) -> bool:
+        return self.rank >= 0
+
+    @property
+    def name(self) -> str:
+        """As the coordinator calls it: `worker 1`."""
+        return f"{self.kind} {self.rank}" if self.joined else self.kind
+
+    def join(self, address: str, rank: int | None) -> None:
+        """Wait for the coordinator and register."""
+        patience = self._job.cluster.deadlines.rendezvous
+        with CoordinatorClient(self.coordinator, self._token, patience) as client:
+            registered = client.register(
+                self.kind, self.instance, address, rank, self._job.digest(), self._job.agreement()
+            )
+        self.rank, self.generation = registered.rank, registered.generation
+        self._heartbeat.start()
+
+    def meet(self) -> None:
+        """Ask for the servers' endpoints, which are there when all servers have registered."""
+        try:
+            meeting = self.client.rendezvous(self.instance)
+        except TryAgain as error:
+            _log.warning("%s", error)
+            return
+        self.servers = meeting.servers
+        if meeting.missing != self.missing and not meeting.servers:
+            _log.info("waiting for %s", ", ".join(meeting.missing))
+        self.missing = meeting.missing
+
+    def say(self, state: MemberState) -> None:
+        self._heartbeat.say(state)
+
+    def end_heard(self) -> JobState | None:
+        """How the job ended, once a heartbeat's answer said so."""
+        answer = self._heartbeat.answer
+        return answer if answer is not None and answer.job in OVER else None
+
+    def end_now(self) -> JobState | None:
+        """How the job ended, asked at this moment; None while it runs or nobody answers."""
+        try:
+            status = self.client.status()
+        except FleetError as error:
+            _log.debug("no status: %s", error)
+            return None
+        return state_of(status) if status.job in OVER else None
+
+    def check_coordinator(self) -> None:
+        """Raise when it has been silent for too long."""
+        if self._lost():
+            raise TryAgain(
+                f"the coordinator at {self.coordinator} has not answered for "
+                f"{self._patience:.0f} s: {self._heartbeat.trouble}"
+            )
+
+    def fail(self, reason: str, log_tail: list[str], code: int | None) -> JobState:
+        """Report that this member failed; the answer is the job's first failure."""
+        _log.error("%s: %s", self.name, reason)
+        try:
+            return self.client.fail(self.instance, reason, log_tail, code)
+        except FleetError as error:
+            _log.warning("the coordinator was not told: %s", error)
+            return JobState(
+                job="failed",
+                generation=self.generation,
+                reason=f"{self.name}: {reason}",
+                exit_code=code,
+            )
+
+    def stop_job(self, signal: str) -> JobState:
+        """Ask for the end of the whole job; it may have ended already, in another way."""
+        reason = f"{self.name} was asked to stop ({signal})"
+        try:
+            return self.client.stop(reason)
+        except FleetError as error:
+            _log.warning("the coordinator was not told: %s", error)
+            return JobState(job="stopping", generation=self.generation, reason=reason)
+
+    def leave(self) -> None:
+        """The last word: nobody needs to wait for this member any longer."""
+        self._heartbeat.stop()
+        if not self.joined or self._lost():
+            return
+        try:
+            self.client.heartbeat(self.instance, "exited")
+        except FleetError as error:
+            _log.debug("left without a word: %s", error)
+
+    def _lost(self) -> bool:
+        return self._heartbeat.silence() > self._patience
+
+
+def any_present(members: Sequence[WorkerStatus | ServerStatus], heartbeat: float) -> bool:
+    """Whether any of them is still there and listens."""
+    return any(
+        member.state != "exited" and member.heartbeat_age < _MISSED_HEARTBEATS * heartbeat
+        for member in members
+    )
+
+
+def state_of(status: Status) -> JobState:
+    return JobState(
+        job=status.job,
+        generation=status.generation,
+        reason=status.reason,
+        exit_code=status.exit_code,
+    )
+
+
+def end_of(state: JobState) -> FleetError:
+    """How a job ended, as the error to end with."""
+    reason = state.reason or f"the job is {state.job}"
+    if state.job == "stopping":
+        return Stopped(reason)
+    return UserError(reason) if state.exit_code == EXIT_USER else TryAgain(reason)

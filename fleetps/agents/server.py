@@ -1,0 +1,81 @@
+"""The agent of a server: it watches the port, and ends the server when nobody needs it any more."""
+
+import logging
+import time
+from typing import ClassVar
+
+from fleet_config.endpoints import parse_endpoint
+from fleet_config.errors import FleetError
+from fleetps.agents.child_env import Place
+from fleetps.agents.member import POLL_SECONDS, Member
+from fleetps.agents.membership import any_present
+from fleetps.agents.server_port import ServerPort
+from fleetps.coordinator.reports import MemberRole
+from fleetps.system.ports import UnresolvedHost, check_free
+from fleetps.system.process import Child, end_all
+
+_log = logging.getLogger(__name__)
+
+_DNS_SECONDS = 1.0
+_GRACEFUL_SECONDS = 3.0
+
+
+class ServerAgent(Member):
+    kind: ClassVar[MemberRole] = "server"
+    _port: ServerPort
+
+    def check_place(self) -> None:
+        host, port = parse_endpoint(self.role.endpoint or "", "the server's own address")
+        deadline = time.monotonic() + self.job.cluster.deadlines.rendezvous
+        while True:
+            try:
+                return check_free(host, port)
+            except UnresolvedHost as error:
+                # In a cluster a name may appear a while after the process that it names.
+                if time.monotonic() > deadline:
+                    raise
+                _log.warning("%s", error)
+                time.sleep(_DNS_SECONDS)
+
+    def place(self) -> Place:
+        endpoint = parse_endpoint(self._endpoint(), "the server's endpoint")
+        return Place(
+            kind=self.kind,
+            rank=self.membership.rank,
+            host=endpoint.host,
+            port=str(endpoint.port),
+            servers=self.membership.servers,
+            workers=self.job.cluster.workers,
+        )
+
+    def started(self) -> None:
+        deadlines = self.job.cluster.deadlines
+        self._port = ServerPort(self._endpoint(), deadlines.server_start, deadlines.step)
+
+    def watch(self) -> None:
+        if self._port.check():
+            self.membership.say("serving")
+
+    def finish(self, child: Child) -> None:
+        if child.poll() is None and self._port.ask_to_stop():
+            child.wait(_GRACEFUL_SECONDS)
+        end_all([child], _GRACEFUL_SECONDS)
+
+    def wind_down(self, child: Child) -> None:
+        """The workers push what they have learnt; then the server may go."""
+        deadline = time.monotonic() + self.job.cluster.deadlines.stop
+        while child.poll() is None and time.monotonic() < deadline and self._workers_are_there():
+            time.sleep(POLL_SECONDS)
+        self.finish(child)
+
+    def _workers_are_there(self) -> bool:
+        try:
+            workers = self.membership.client.status().workers
+        except FleetError as error:
+            _log.debug("no status: %s", error)
+            return False
+        return any_present(workers, self.job.cluster.heartbeat)
+
+    def _endpoint(self) -> str:
+        """As it stands in the list: Paddle looks for exactly this text there."""
+        return self.membership.servers[self.membership.rank]

@@ -1,0 +1,53 @@
+"""The agent of a worker: its Paddle process works by itself, and ends when the job is finished."""
+
+import logging
+from typing import ClassVar
+
+from fleet_config.errors import FleetError
+from fleetps.agents.child_env import Place
+from fleetps.agents.member import Member
+from fleetps.coordinator.reports import MemberRole
+from fleetps.system.process import Child, end_all
+
+_log = logging.getLogger(__name__)
+
+# Of cluster.deadlines.stop; the rest is for the servers, which end after the workers.
+_SHARE_OF_STOP = 0.8
+# Paddle wants a port to be named; a worker opens none there.
+_UNUSED_PORT = "0"
+
+
+class WorkerAgent(Member):
+    kind: ClassVar[MemberRole] = "worker"
+
+    def place(self) -> Place:
+        return Place(
+            kind=self.kind,
+            rank=self.membership.rank,
+            host=self.role.endpoint or "127.0.0.1",
+            port=_UNUSED_PORT,
+            servers=self.membership.servers,
+            workers=self.job.cluster.workers,
+        )
+
+    def started(self) -> None:
+        self.membership.say("running")
+
+    def completes(self, code: int) -> bool:
+        """Exit code 0 is right only once there is nothing left to do."""
+        try:
+            return code == 0 and self.membership.client.status().phase == "finish"
+        except FleetError as error:
+            _log.warning("%s", error)
+            return False
+
+    def finish(self, child: Child) -> None:
+        code = child.wait(self.job.cluster.deadlines.stop)
+        if code != 0:
+            # The results are safe with the coordinator and the servers: no reason to fail.
+            _log.warning("the Paddle process did not end cleanly after the job was done")
+        end_all([child], 0)
+
+    def wind_down(self, child: Child) -> None:
+        """It finishes its batch, pushes what it has learnt and returns its tasks."""
+        end_all([child], self.job.cluster.deadlines.stop * _SHARE_OF_STOP)

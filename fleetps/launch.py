@@ -1,0 +1,156 @@
+"""`fleetps launch`: a whole job as processes of this machine, under one display.
+
+The launcher starts the coordinator and one agent per server and worker, each with its role in the
+environment like a container. It trains nothing itself; when anything ends that should not, or on
+Ctrl-C, it ends everything.
+"""
+
+import logging
+import os
+import secrets
+import time
+
+from fleet_config.errors import (
+    EXIT_OK,
+    EXIT_STOPPED,
+    EXIT_USER,
+    FleetError,
+    Stopped,
+    TryAgain,
+    UserError,
+)
+from fleet_config.job import Job
+from fleetps.agents.fleet import Agent, Fleet
+from fleetps.agents.hosting import HostedCoordinator
+from fleetps.agents.membership import OVER, end_of, state_of
+from fleetps.coordinator.access import TOKEN, TOKEN_FILE
+from fleetps.newrun import new_run, shown
+from fleetps.observe.display import Display
+from fleetps.observe.job_view import JobView
+from fleetps.observe.logs import set_up_logging
+from fleetps.system.logtail import tail
+from fleetps.system.rundir import RunDirectory
+from fleetps.system.signals import StopRequest
+
+_log = logging.getLogger(__name__)
+
+# In the environment of all processes of one launch, so that what is left of it could be found.
+RUN_VARIABLE = "FLEETPS_RUN"
+
+_POLL_SECONDS = 0.1
+# Beyond what a worker gets to finish its batch, before its agent is killed.
+_AGENT_SECONDS = 1.5
+_SHARE_OF_STOP = 0.8
+_FAILED_SECONDS = 5.0
+
+
+def run(job: Job) -> int:
+    """Train the job; returns EXIT_OK, any other end is raised."""
+    # Text for people comes from the display; the log is for what it doesn't say.
+    level = logging.INFO if job.observe.log_format == "json" else logging.WARNING
+    set_up_logging(job.observe.log_format, "launch", level)
+    with StopRequest() as stop, shown(job) as display, new_run(job, display, stop) as directory:
+        _Launch(job, directory, display, stop).run()
+    return EXIT_OK
+
+
+class _Launch:
+    def __init__(
+        self, job: Job, directory: RunDirectory, display: Display, stop: StopRequest
+    ) -> None:
+        self._job = job
+        self._directory = directory
+        self._display = display
+        self._stop = stop
+        env = {name: value for name, value in os.environ.items() if name != TOKEN_FILE}
+        env[TOKEN] = secrets.token_urlsafe(24)
+        env[RUN_VARIABLE] = f"{job.job.name}-{secrets.token_hex(4)}"
+        self._env = env
+        self._host = HostedCoordinator(job, env)
+
+    def run(self) -> None:
+        fleet: Fleet | None = None
+        try:
+            with self._stop.interrupting():
+                self._host.start("127.0.0.1:0", new=True)
+            fleet = Fleet(self._job, self._host.address, self._env)
+            self._say_what_starts()
+            fleet.start()
+            with JobView(self._host.client, self._display).running() as view:
+                self._supervise(fleet, view)
+        finally:
+            if fleet is not None:
+                fleet.kill()
+            self._host.end(0)
+
+    def _say_what_starts(self) -> None:
+        cluster = self._job.cluster
+        self._display.note(
+            f"{self._job.job.name}: coordinator on {self._host.address}, {cluster.servers} "
+            f"server{'s' * (cluster.servers > 1)}, {cluster.workers} "
+            f"worker{'s' * (cluster.workers > 1)}; logs in {self._directory.logs}"
+        )
+
+    def _supervise(self, fleet: Fleet, view: JobView) -> None:
+        while not fleet.done():
+            self._check(fleet, view)
+            view.look()
+            time.sleep(_POLL_SECONDS)
+        view.end(self._directory.logs)
+        self._display.note(f"result: {self._directory.result_file}")
+
+    def _check(self, fleet: Fleet, view: JobView) -> None:
+        """Raise, after everything has been ended, what went other than well."""
+        if self._stop.signal is not None:
+            raise self._stopped(fleet)
+        try:
+            self._host.check()
+        except FleetError:
+            fleet.end(_FAILED_SECONDS, self._stop.hurry)
+            raise
+        agent = fleet.failed()
+        if agent is not None:
+            end = self._failed(agent, view)
+            fleet.end(_FAILED_SECONDS, self._stop.hurry)
+            raise end
+
+    def _stopped(self, fleet: Fleet) -> FleetError:
+        reason = f"stopped by {self._stop.reason}"
+        self._display.note(f"{reason}: workers finish their batch (Ctrl-C again: at once)")
+        try:
+            end = end_of(self._host.client.stop(reason))
+        except FleetError as error:
+            _log.warning("the coordinator was not told: %s", error)
+            end = Stopped(reason)
+        grace = self._job.cluster.deadlines.stop * _SHARE_OF_STOP + _AGENT_SECONDS
+        fleet.end(grace, self._stop.hurry)
+        return end
+
+    def _failed(self, agent: Agent, view: JobView) -> FleetError:
+        """Why the job ended: what the coordinator was told first, or how this agent died."""
+        status = view.refresh()
+        if status is None or status.job not in OVER:
+            self._report(agent)
+            status = view.refresh()
+        if status is not None and status.job in ("failed", "stopping"):
+            view.end(self._directory.logs)
+            return end_of(state_of(status))
+        return self._unreported(agent)
+
+    def _report(self, agent: Agent) -> None:
+        """For an agent that could not do so itself."""
+        try:
+            self._host.client.fail(
+                agent.instance, agent.last_words(), tail(agent.child.log), agent.child.poll()
+            )
+        except FleetError as error:
+            _log.info("%s had not joined: %s", agent.name, error)
+
+    def _unreported(self, agent: Agent) -> FleetError:
+        """It ended before it had joined, or the coordinator no longer answers."""
+        for line in tail(agent.child.log):
+            self._display.note(f"  {line}")
+        self._display.note(f"logs of all processes: {self._directory.logs}")
+        sentence = f"{agent.name}: {agent.last_words()}"
+        kinds = {EXIT_USER: UserError, EXIT_STOPPED: Stopped}
+        return kinds.get(agent.child.poll() or 0, TryAgain)(sentence)

@@ -1,0 +1,74 @@
+"""The entry point of every process of a job: job file + environment -> one role -> exit code."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from fleet_config.errors import EXIT_OK, FleetError
+from fleet_config.job import Job, load_job
+from fleet_config.roles import Role, resolve_role
+from fleetps import agent
+from fleetps.agents import paddle_launcher
+from fleetps.exits import exit_code_of
+from fleetps.observe.logs import set_up_logging
+
+_log = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", required=True, help="The job file.")
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override one value, such as --set data.batch_size=1024; may be repeated.",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="--set observe.log_format.")
+def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> int:
+    """Play the role that the environment names (ROLE, TRAINING_ROLE or TF_CONFIG).
+
+    Without a role: train locally, in one process without servers.
+    """
+    set_up_logging("text")
+    role = resolve_role(os.environ)
+    extra = [f"observe.log_format={log_format}"] if log_format else []
+    job = load_job(config, [*overrides, *extra, *sizes_of(role)])
+    set_up_logging(job.observe.log_format, role.kind)
+    return play(job, role, os.environ)
+
+
+def sizes_of(role: Role) -> list[str]:
+    """Where the environment lists the servers or counts the workers, that is how many there are."""
+    sizes = {"servers": len(role.servers) or None, "workers": role.worker_count}
+    return [f"cluster.{name}={size}" for name, size in sizes.items() if size]
+
+
+def play(job: Job, role: Role, environ: Mapping[str, str]) -> int:
+    """Run the role; its exit code, after saying in one line why it is not 0."""
+    launcher = paddle_launcher.launcher_pid(environ)
+    if launcher is not None:
+        paddle_launcher.follow(launcher)
+    try:
+        agent.run(job, role)
+    except FleetError as error:
+        _log.error("%s", error)
+        if launcher is not None:
+            paddle_launcher.report_failure(launcher, environ)
+        return error.exit_code
+    return EXIT_OK
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`train.py` and `python -m fleetps.main`."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return exit_code_of(
+        lambda: command.main(arguments, prog_name="train.py", standalone_mode=False)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What one machine offers and demands: processes, ports, signals, files of a run."""
