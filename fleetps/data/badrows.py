@@ -38,14 +38,9 @@ class BadRows:
         if self.count <= max_fraction * rows:
             return
         so_far = "" if complete else " so far"
-        more = [f"and {self.count - len(self.quotes):,} more"] * (self.count > len(self.quotes))
-        raise UserError(
-            "\n  ".join(
-                [
-                    f"{self.count:,} of {rows:,} rows{so_far} are bad, more than the "
-                    f"{max_fraction:g} that --max-bad-fraction allows; nothing was written:",
-                    *self.quotes,
-                    *more,
-                ]
-            )
+        head = (
+            f"{self.count:,} of {rows:,} rows{so_far} are bad, more than the {max_fraction:g} that "
+            "--max-bad-fraction allows, so nothing was written"
         )
+        more = [f"and {self.count - len(self.quotes):,} more"] * (self.count > len(self.quotes))
+        raise UserError("\n  ".join([head, *self.quotes, *more]))

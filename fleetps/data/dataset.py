@@ -57,7 +57,7 @@ class Dataset:
         """Return a split by name."""
         if name not in self.splits:
             known = ", ".join(sorted(self.splits))
-            raise UserError(f"{self.path}: has no split '{name}'; it has: {known}.")
+            raise UserError(f"{self.path}: has no split '{name}'; it has: {known}")
         return self.splits[name]
 
     def shard_path(self, shard: Shard) -> Path:
@@ -93,7 +93,7 @@ def load_dataset(path: str | Path) -> Dataset:
         found = "is not a directory" if path.exists() else "does not exist"
         raise UserError(
             f"{path}: {found}; a data set is a directory made by `fleetps data convert` "
-            f"or `fleetps data synthetic`."
+            f"or `fleetps data synthetic`"
         )
     file = path / DATASET_FILE
     try:
@@ -101,19 +101,19 @@ def load_dataset(path: str | Path) -> Dataset:
     except FileNotFoundError:
         raise UserError(
             f"{path}: has no {DATASET_FILE}; raw files have to be converted first, "
-            f"see `fleetps data convert --help`."
+            f"see `fleetps data convert --help`"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {error}.") from error
+        raise UserError(f"{file}: cannot be read: {error}") from error
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"{file}:{error.lineno}: is not valid JSON: {error.msg}.") from error
+        raise UserError(f"{file}:{error.lineno}: is not valid JSON: {error.msg}") from error
     try:
         dataset = _parse(path, document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"has no {error}" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"{file}: is damaged: {what}; convert the data again.") from error
+        raise UserError(f"{file}: is damaged: {what}; convert the data again") from error
     _check_shards(dataset)
     return dataset
 
@@ -162,16 +162,16 @@ def _check_shards(dataset: Dataset) -> None:
         if shard.file.startswith(".") or Path(shard.file).name != shard.file:
             raise UserError(
                 f"{dataset.path / DATASET_FILE}: '{shard.file}' is not the name of a shard: "
-                f"hidden files and other directories are not read."
+                f"hidden files and other directories are not read"
             )
         file = dataset.shard_path(shard)
         if not file.is_file():
-            raise UserError(f"{file}: is missing, but {DATASET_FILE} names it; copy it again.")
+            raise UserError(f"{file}: is missing, but {DATASET_FILE} names it; copy it again")
         size = file.stat().st_size
         if size != shard.bytes:
             state = "is empty" if not size else f"has {size} bytes"
             raise UserError(
-                f"{file}: {state}, but {DATASET_FILE} says {shard.bytes} bytes; copy it again."
+                f"{file}: {state}, but {DATASET_FILE} says {shard.bytes} bytes; copy it again"
             )
 
 
@@ -181,10 +181,10 @@ def _verify(file: Path, shard: Shard) -> None:
         while block := stream.read(1 << 20):
             digest.update(block)
     if digest.hexdigest() != shard.sha256:
-        raise UserError(f"{file}: its content has changed (SHA-256 differs); copy it again.")
+        raise UserError(f"{file}: its content has changed (SHA-256 differs); copy it again")
     try:
         rows = sum(block.count(b"\n") for block in read_blocks(file))
     except DamagedFile as error:
         raise UserError(str(error)) from error
     if rows != shard.rows:
-        raise UserError(f"{file}: has {rows} rows, but {DATASET_FILE} says {shard.rows}.")
+        raise UserError(f"{file}: has {rows} rows, but {DATASET_FILE} says {shard.rows}")

@@ -52,9 +52,7 @@ def slots(parsed: Parsed, schema: Schema) -> Iterator[Slot]:
         yield _multi_valued(name, parsed.columns[name], separator)
 
 
-def encode(
-    parsed: Parsed, schema: Schema, counter: ValueCounter | None, min_count: int
-) -> Encoded:
+def encode(parsed: Parsed, schema: Schema, counter: ValueCounter | None, min_count: int) -> Encoded:
     """Write rows as text; with a counter, values rarer than min_count share an id."""
     columns: list[list[pa.Array] | pa.Array] = []
     if schema.dense:

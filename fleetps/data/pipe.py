@@ -2,7 +2,7 @@
 
 Run as ``python -I pipe.py`` with a slice on standard input::
 
-    {"shard": "/data/train-00000.txt.zst", "start": 0, "rows": 5000, "report": "/run/slice-0.report"}
+    {"shard": "/data/train-00000.txt.zst", "start": 0, "rows": 5000, "report": "/run/0.report"}
 
 It stands alone (a process per slice: only what is needed is imported) and works on large blocks,
 never row by row. Paddle ignores the exit status of a pipe command and takes what arrived for the
@@ -58,7 +58,7 @@ def _chunks(file: BinaryIO, chunk: bytes, advance: Advance) -> Iterator[bytes]:
 def _decompressor(kind: str) -> Any:
     if kind == "gzip":
         return zlib.decompressobj(wbits=31)
-    import zstandard  # 10 ms, and only here
+    import zstandard  # noqa: PLC0415  (10 ms, and only where it is needed)
 
     return zstandard.ZstdDecompressor().decompressobj()
 
@@ -81,7 +81,7 @@ def _decompress(
             if text:
                 yield text
     if not frame.eof:
-        raise DamagedFile(f"{path}: is truncated: the {kind} stream ends too early.")
+        raise DamagedFile(f"{path}: is truncated: the {kind} stream ends too early")
 
 
 def cut(text: bytes, lines: int) -> int:
@@ -95,19 +95,18 @@ def cut(text: bytes, lines: int) -> int:
 def slice_rows(path: str | Path, start: int, rows: int) -> Iterator[tuple[int, bytes]]:
     """Yield (row count, whole lines) of the rows start .. start + rows of a shard."""
     if start < 0 or rows < 0:
-        raise DamagedFile(f"{path}: rows {start} + {rows} are not a slice.")
+        raise DamagedFile(f"{path}: rows {start} + {rows} are not a slice")
     skip, wanted, carry = start, rows, b""
     if not wanted:
         return
-    for block in read_blocks(path):
-        count = block.count(b"\n")
+    for whole_block in read_blocks(path):
+        count = whole_block.count(b"\n")
         if count < skip:
             skip -= count
             continue
-        if skip:
-            block = block[cut(block, skip) :]
-            count -= skip
-            skip = 0
+        block = whole_block[cut(whole_block, skip) :]
+        count -= skip
+        skip = 0
         if count >= wanted:
             yield wanted, carry + block[: cut(block, wanted)]
             return
@@ -120,7 +119,7 @@ def slice_rows(path: str | Path, start: int, rows: int) -> Iterator[tuple[int, b
         wanted -= count
     raise DamagedFile(
         f"{path}: has {start - skip + rows - wanted} rows, "
-        f"but rows {start} to {start + rows} were asked for."
+        f"but rows {start} to {start + rows} were asked for"
     )
 
 
@@ -151,7 +150,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
     except DamagedFile as error:
         outcome = {"error": str(error)}
     except BrokenPipeError:
-        outcome = {"error": f"{shard}: the reader went away after {sent} rows."}
+        outcome = {"error": f"{shard}: the reader went away after {sent} rows"}
     except Exception as error:  # the report is the only way to be heard
         outcome = {"error": f"{shard}: reading failed: {error!r}"}
     write_report(report, outcome)

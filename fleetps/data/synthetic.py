@@ -68,11 +68,11 @@ class SyntheticSpec:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
-                raise UserError(f"synthetic data: {name} must be at least {least}.")
+                raise UserError(f"synthetic data: {name} must be at least {least}")
         if not 0 < self.click_rate < 1:
-            raise UserError("synthetic data: click_rate must lie between 0 and 1.")
+            raise UserError("synthetic data: click_rate must lie between 0 and 1")
         if self.zipf < 0:
-            raise UserError("synthetic data: zipf must not be negative.")
+            raise UserError("synthetic data: zipf must not be negative")
 
     @property
     def distinct_per_slot(self) -> int:
@@ -107,7 +107,7 @@ class TrueModel:
             """Random effects with mean 0 and variance 1 under the frequency of the values."""
             drawn = random.standard_normal((*shape, spec.distinct_per_slot))
             drawn -= (drawn @ frequency)[..., None]
-            return drawn / np.sqrt(drawn**2 @ frequency)[..., None]
+            return np.asarray(drawn / np.sqrt(drawn**2 @ frequency)[..., None])
 
         self._ids = effects(SLOTS) * (_ID_SCALE / np.sqrt(SLOTS))
         self._pairs = effects(_PAIRS, 2, _RANK)

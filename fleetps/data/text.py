@@ -16,7 +16,7 @@ _LABELS = pa.array(["\n1 0", "\n1 1"])
 _DIGITS = 6
 
 
-def float_text(values: npt.NDArray[np.floating]) -> pa.Array:
+def float_text(values: npt.NDArray[np.float64]) -> pa.Array:
     """Return finite numbers as text with 6 significant digits."""
     numbers = values.astype(np.float64)
     size = np.abs(numbers)
@@ -41,7 +41,7 @@ def list_text(lists: pa.Array) -> pa.Array:
 
 
 def row_text(
-    labels: npt.NDArray[np.integer], columns: Sequence[Sequence[pa.Array] | pa.Array]
+    labels: npt.NDArray[np.int8], columns: Sequence[Sequence[pa.Array] | pa.Array]
 ) -> bytes:
     """Return the text of rows.
 
@@ -58,5 +58,5 @@ def row_text(
             pieces += [str(len(column)), *column]
     joined = pc.binary_join_element_wise(*pieces, " ")
     _, offsets, data = joined.buffers()
-    start, *_, end = np.frombuffer(offsets, np.int32)[: len(joined) + 1]
-    return b"%b\n" % memoryview(data)[start + 1 : end]
+    end = np.frombuffer(offsets, np.int32)[len(joined)]
+    return b"".join((memoryview(data)[1:end], b"\n"))

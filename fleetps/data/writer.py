@@ -195,13 +195,13 @@ def writing(
         path.parent.mkdir(parents=True, exist_ok=True)
         staging.mkdir()
     except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}.") from error
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
     writer = DatasetWriter(staging, columns, shard_rows, compression)
     try:
         yield writer
         _publish(staging, path)
     except OSError as error:
-        raise UserError(f"{path}: writing failed: {error.strerror or error}.") from error
+        raise UserError(f"{path}: writing failed: {error.strerror or error}") from error
     finally:
         writer.close()
         shutil.rmtree(staging, ignore_errors=True)
@@ -212,7 +212,7 @@ def check_free(path: Path) -> None:
     if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
         return
     if path.exists() or path.is_symlink():
-        raise UserError(f"{path}: exists already; remove it or choose another output directory.")
+        raise UserError(f"{path}: exists already; remove it or choose another output directory")
     for left in path.parent.glob(f".{path.name}.partial-*"):
         log.warning("%s: is left from a conversion that was killed; it can be removed", left)
 
