@@ -70,22 +70,22 @@ class TextSource:
         return text.split(self.schema.separator)
 
     def _parse(self, block: LineBlock) -> Parsed:
+        kept = np.arange(block.lines)
         reasons: dict[int, str] = {}
-        if block.text.count(b"\r") != block.text.count(b"\r\n"):
-            reasons = self._unreadable(block)
-        columns, wrong, kept = self._read_without(block, reasons)
-        if len(columns[self.schema.label]) + len(wrong) != len(kept):
-            reasons = self._unreadable(block)
-            columns, wrong, kept = self._read_without(block, reasons)
-        for position, width in wrong.items():
-            reasons[int(kept[position])] = f"has {width} columns, not {len(self._names)}"
-        kept = np.delete(kept, list(wrong))
+        lines: list[bytes] = []
+        columns = self._read_all(block)
+        if columns is None:
+            lines = block.text.split(b"\n")[:-1]
+            reasons = self._unreadable(lines)
+            kept = np.delete(kept, list(reasons))
+            columns = self._read_doubtful(block, [lines[i] for i in kept])
         bad = first_bad_column(
             self.schema.label,
             columns[self.schema.label],
-            {n: columns[n] for n in self.schema.dense},
+            {name: columns[name] for name in self.schema.dense},
         )
-        lines = block.text.split(b"\n") if bad or reasons else []
+        if bad and not lines:
+            lines = block.text.split(b"\n")
         for position, name in bad.items():
             reasons[int(kept[position])] = self._reason(lines[kept[position]], name)
         good = np.ones(len(kept), np.bool_)
@@ -113,48 +113,55 @@ class TextSource:
         labels = columns[self.schema.label].fill_null(0).to_numpy(zero_copy_only=False) == 1
         return Parsed(labels.astype(np.int8), columns, kept + block.first_row, block.lines, bad)
 
-    def _unreadable(self, block: LineBlock) -> dict[int, str]:
-        """Lines that Arrow would not see as one row each."""
+    def _read_all(self, block: LineBlock) -> dict[str, pa.Array] | None:
+        """Parse a block; None if Arrow doesn't see each line as a row of the right kind."""
+        if block.text.count(b"\r") != block.text.count(b"\r\n"):
+            return None
+        try:
+            columns = self._read(block.text, pa.float64())
+        except pa.ArrowInvalid:
+            return None
+        return columns if len(columns[self.schema.label]) == block.lines else None
+
+    def _unreadable(self, lines: Sequence[bytes]) -> dict[int, str]:
+        """Find the lines that are not rows with all columns."""
         reasons: dict[int, str] = {}
-        for index, line in enumerate(block.text.split(b"\n")[:-1]):
+        for index, line in enumerate(lines):
             if b"\r" in line.removesuffix(b"\r"):
                 reasons[index] = "has a carriage return inside"
             elif self.schema.quoted and not self._whole_line.fullmatch(line):
                 reasons[index] = "has a quote that is not closed on the same line"
+            elif not line.strip():
+                reasons[index] = "the line is empty"
+            elif (width := self._width(line)) != len(self._names):
+                reasons[index] = f"has {width} columns, not {len(self._names)}"
         return reasons
 
-    def _read_without(
-        self, block: LineBlock, left_out: Mapping[int, str]
-    ) -> tuple[dict[str, pa.Array], dict[int, int], npt.NDArray[np.int64]]:
-        """Parse all lines but some; returns the columns, what `_read_as` skipped, the lines."""
-        kept = np.delete(np.arange(block.lines), list(left_out))
-        text = block.text
-        if left_out:
-            lines = text.split(b"\n")
-            text = b"".join(lines[i] + b"\n" for i in kept)
+    def _width(self, line: bytes) -> int:
+        if self.schema.quoted and b'"' in line:
+            return len(self._fields(line))
+        return line.count(self.schema.separator.encode()) + 1
+
+    def _read_doubtful(self, block: LineBlock, lines: Sequence[bytes]) -> dict[str, pa.Array]:
+        """Parse lines of the right width; what is not a number becomes NaN."""
+        text = b"".join(line + b"\n" for line in lines)
         try:
-            return *self._read_as(text, pa.float64()), kept
-        except pa.ArrowInvalid:
-            columns, wrong = self._read_as(text, pa.binary())
+            columns = self._read(text, pa.binary())
+        except pa.ArrowInvalid as error:
+            last = block.first_line + block.lines - 1
+            raise UserError(
+                f"{block.file}: lines {block.first_line} to {last} can't be parsed: {error}"
+            ) from error
         for name in self._numbers:
             columns[name] = _numbers(columns[name])
-        return columns, wrong, kept
+        return columns
 
-    def _read_as(
-        self, text: bytes, number: pa.DataType
-    ) -> tuple[dict[str, pa.Array], dict[int, int]]:
-        """Parse lines; returns the columns and the width of each row that was left out."""
+    def _read(self, text: bytes, number: pa.DataType) -> dict[str, pa.Array]:
         schema = self.schema
-        wrong: dict[int, int] = {}
-
-        def skip(row: pa_csv.InvalidRow) -> str:
-            wrong[row.number - 1] = row.actual_columns
-            return "skip"
-
         types = dict.fromkeys([*schema.categorical, *schema.multi_valued], _TEXT)
         types |= dict.fromkeys(self._numbers, number)
         if not text:
-            return {name: pa.array([], kind) for name, kind in types.items()}, wrong
+            return {name: pa.array([], kind) for name, kind in types.items()}
         table = pa_csv.read_csv(
             pa.py_buffer(text),
             pa_csv.ReadOptions(
@@ -164,7 +171,6 @@ class TextSource:
                 delimiter=schema.separator,
                 quote_char='"' if schema.quoted else False,
                 ignore_empty_lines=False,
-                invalid_row_handler=skip,
             ),
             pa_csv.ConvertOptions(
                 column_types=types,
@@ -174,7 +180,7 @@ class TextSource:
                 check_utf8=False,
             ),
         )
-        return {name: table[name].combine_chunks() for name in types}, wrong
+        return {name: table[name].combine_chunks() for name in types}
 
 
 def _numbers(texts: pa.Array) -> pa.Array:
