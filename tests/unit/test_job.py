@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,14 +19,14 @@ LEAST = "job: {name: x}\ndata: {path: d}\n"
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     monkeypatch.chdir(tmp_path)
 
     def to_file(text: str) -> str:
         Path("job.yaml").write_text(text, encoding="utf-8")
         return "job.yaml"
 
-    yield to_file
+    return to_file
 
 
 def sentences(write, text: str, *overrides: str) -> list[str]:
@@ -207,10 +207,11 @@ def test_mistake_in_an_override(write, override: str) -> None:
 
 def test_more_servers_than_shards(write) -> None:
     text = f"{LEAST}cluster:\n  servers: 3\ntables:\n  embedding:\n    shards: 2\n"
-    assert sentences(write, text) == [
+    (sentence,) = sentences(write, text)
+    assert sentence == (
         "job.yaml:7: table embedding has 2 shards for 3 servers, so some servers would own "
         "nothing; use shards: auto"
-    ]
+    )
 
 
 def test_each_mistake_in_a_file_has_its_line_and_its_sentence(write) -> None:
