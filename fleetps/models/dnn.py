@@ -1,0 +1,18 @@
+"""DNN: embeddings and dense features into a multi-layer perceptron."""
+
+from __future__ import annotations
+
+from fleetps.models.base import Inputs, Params, Tensor, register
+from fleetps.models.layers import flat, linear, mlp
+
+
+class DnnParams(Params):
+    """hidden: sizes of the hidden layers, first to last."""
+
+    hidden: list[int] = [256, 128, 64]
+
+
+@register("dnn", DnnParams)
+def build(inputs: Inputs, params: DnnParams) -> Tensor:
+    """Logit [batch, 1]; every value of a table row is a factor."""
+    return linear(mlp(flat(inputs.embedding(), inputs.dense), params.hidden), 1, "out")

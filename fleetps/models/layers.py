@@ -1,0 +1,33 @@
+"""Layers that several models share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import paddle
+
+from fleetps.models.base import Tensor
+
+
+def linear(x: Tensor, size: int, name: str) -> Tensor:
+    """x @ w + b with Xavier weights and zero bias: [batch, n] -> [batch, size]."""
+    return paddle.static.nn.fc(
+        x,
+        size,
+        weight_attr=paddle.ParamAttr(name=f"{name}.w", initializer=paddle.nn.initializer.XavierUniform()),
+        bias_attr=paddle.ParamAttr(name=f"{name}.b", initializer=paddle.nn.initializer.Constant(0.0)),
+    )
+
+
+def mlp(x: Tensor, hidden: Sequence[int], name: str = "mlp") -> Tensor:
+    """Fully connected layers with ReLU: [batch, n] -> [batch, hidden[-1]]."""
+    for index, size in enumerate(hidden):
+        x = paddle.nn.functional.relu(linear(x, size, f"{name}.{index}"))
+    return x
+
+
+def flat(embedding: Tensor, dense: Tensor | None) -> Tensor:
+    """Concatenate embeddings [batch, slots, k] and dense features [batch, D] to [batch, slots * k + D]."""
+    slots, dim = embedding.shape[1:]
+    rows = paddle.reshape(embedding, [-1, slots * dim])
+    return rows if dense is None else paddle.concat([rows, dense], axis=1)

@@ -1,0 +1,72 @@
+"""What every Paddle child process does at its start and end."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import paddle
+
+from fleet_config.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_USER, TryAgain, UserError
+from fleet_config.job import Job
+from fleetps.data.dataset import Dataset, load_dataset
+from fleetps.training.feed import DataError
+
+JOB_FILE = "job.json"
+ERROR_FILE = "error.json"
+EXIT_BUG = 1
+
+
+def load(rank: int) -> tuple[Job, Dataset]:
+    """Job and data set of this child; seeds every generator with the job's seed + rank."""
+    paddle.enable_static()
+    job = Job.model_validate_json(Path(JOB_FILE).read_text())
+    seed = job.job.seed + rank
+    random.seed(seed)
+    np.random.seed(seed)
+    paddle.seed(seed)
+    return job, load_dataset(job.data.path)
+
+
+def run(body: Callable[[], None]) -> NoReturn:
+    """Run a child's body and end the process at once, with the exit code of the design.
+
+    Never by a normal return: Paddle's threads crash the interpreter's own shutdown (signal 11). A mistake or a lost
+    peer is left as one sentence in error.json for the agent.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    faulthandler.enable()
+    # Each branch ends inside its `except`: after it, the traceback's objects die, and a Paddle data set that is being
+    # read aborts the process in its destructor.
+    try:
+        body()
+    except (UserError, DataError) as error:
+        end(_leave_error("user", error, EXIT_USER))
+    except TryAgain as error:
+        end(_leave_error("try_again", error, EXIT_TRY_AGAIN))
+    except BaseException:
+        traceback.print_exc()
+        end(EXIT_BUG)
+    end(EXIT_OK)
+
+
+def end(code: int) -> NoReturn:
+    """End the process without Python's shutdown."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _leave_error(kind: str, error: Exception, code: int) -> int:
+    Path(ERROR_FILE).write_text(json.dumps({"kind": kind, "message": str(error)}))
+    logging.getLogger(__name__).error("%s", error)
+    return code

@@ -1,0 +1,102 @@
+"""Builds the static programs of a job: the same network for server, worker and local.
+
+Gradients: a sparse row gets that of the *summed* log loss, the sum over its examples, whatever the batch size and the
+number of workers; dense parameters get that of the *mean* loss of the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import paddle
+
+from fleet_config.errors import UserError
+from fleet_config.job import Job
+from fleetps import models
+from fleetps.data.dataset import Column, Dataset
+
+Tensor = Any
+# (table name, row width, ids [n, 1] int64 with or without lod) -> rows [n, width]
+Lookup = Callable[[str, int, list[Tensor]], list[Tensor]]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Variables of the forward pass. label [batch, 1] int64, logit [batch, 1] float32, loss_sum [] float32."""
+
+    program: Any
+    feeds: list[Tensor]
+    label: Tensor
+    logit: Tensor
+    loss_sum: Tensor
+
+
+def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
+    """Append the forward pass of the job's model to the default main program.
+
+    Raises:
+        UserError: the data set has no label column or no sparse one, or the model doesn't fit the job file.
+    """
+    feeds = {column.name: _feed(column) for column in dataset.columns}
+    labels = [column for column in dataset.columns if column.kind == "label"]
+    if len(labels) != 1:
+        raise UserError(f"{dataset.path}: a data set needs exactly one label column, this one has {len(labels)}")
+    label = feeds[labels[0].name]
+    dense = [feeds[column.name] for column in dataset.columns if column.kind == "dense"]
+    sparse = [column for column in dataset.columns if column.kind == "sparse"]
+    if not sparse:
+        raise UserError(f"{dataset.path}: has no sparse column, and a model without one needs no parameter server")
+
+    @functools.cache
+    def rows_of_all_slots(table: str) -> Tensor:
+        dim = job.tables[table].dim
+        ids = [_flat_ids(feeds[column.name], column) for column in sparse]
+        rows = lookup(table, dim, ids)
+        return _concat([_per_example(row, column, dim) for row, column in zip(rows, sparse, strict=True)])
+
+    inputs = models.Inputs(
+        dense=_concat(dense) if dense else None,
+        lookup=rows_of_all_slots,
+        dims={name: table.dim for name, table in job.tables.items()},
+    )
+    params = models.parse_params(job.model.name, job.model.params)
+    logit = models.get(job.model.name).build(inputs, params)
+    loss = paddle.nn.functional.binary_cross_entropy_with_logits(
+        logit, paddle.cast(label, "float32"), reduction="sum"
+    )
+    return Network(paddle.static.default_main_program(), list(feeds.values()), label, logit, loss)
+
+
+def _feed(column: Column) -> Tensor:
+    """Single-valued slots come as one tensor: fewer operators, 10-20 % faster than one each."""
+    name = f"column.{column.name}"  # bare names such as "show" collide with variables that Paddle makes
+    if column.kind == "dense":
+        return paddle.static.data(name, [-1, column.width], "float32")
+    if column.kind == "label":
+        return paddle.static.data(name, [-1, 1], "int64")
+    if column.width is None:
+        return paddle.static.data(name, [-1, 1], "int64", lod_level=1)
+    return paddle.static.data(name, [-1, column.width, 1], "int64")
+
+
+def _flat_ids(feed: Tensor, column: Column) -> Tensor:
+    return feed if column.width is None else paddle.reshape(feed, [-1, 1])
+
+
+def _per_example(rows: Tensor, column: Column, dim: int) -> Tensor:
+    """[n, dim] -> [batch, slots, dim]; several ids of one slot are summed."""
+    if column.width is None:
+        rows = paddle.static.nn.sequence_lod.sequence_pool(rows, "sum")
+    return paddle.reshape(rows, [-1, column.width or 1, dim])
+
+
+def _concat(tensors: list[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else paddle.concat(tensors, axis=1)
+
+
+def batch_rows(label: Tensor) -> Tensor:
+    """Number of rows in the batch as a float32 scalar."""
+    return paddle.cast(paddle.shape(label)[0], "float32")

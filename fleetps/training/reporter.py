@@ -1,0 +1,72 @@
+"""A worker's second thread: reports progress each second, and ends the process when the job is over elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from fleet_config.errors import EXIT_STOPPED, EXIT_TRY_AGAIN, TryAgain
+from fleetps.coordinator.messages import Coordinator
+from fleetps.training import child, stopping
+from fleetps.training.step_hook import StepHook
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 1.0  # seconds
+PARK_TIMEOUT = 5.0  # seconds for a thread to finish its batch
+
+
+class Reporter:
+    """Speaks for the training threads, which are inside Paddle.
+
+    At SIGTERM, or when the job failed or stops: each thread finishes its batch, what it learnt is flushed, the leases
+    go back, the process exits 143.
+    """
+
+    def __init__(
+        self, client: Coordinator, instance: str, hook: StepHook, threads: int, flush: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._instance = instance
+        self._hook = hook
+        self._threads = threads
+        self._flush = flush
+        self._task: int | None = None
+        self._lock = threading.Lock()
+        stopping.on_stop(self._stop)
+        threading.Thread(target=self._run, name="reporter", daemon=True).start()
+
+    def begin(self, task: int) -> None:
+        """Report on this task from now on."""
+        with self._lock:
+            self._task = task
+
+    def end(self) -> None:
+        """The task has ended; once this returns, no report on it is under way."""
+        with self._lock:
+            self._task = None
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(INTERVAL):
+            with self._lock:
+                over = self._task is not None and self._report(self._task)
+            if over:
+                self._stop()
+                child.end(EXIT_STOPPED)
+
+    def _report(self, task: int) -> bool:
+        """Whether the job is over."""
+        counts = self._hook.counts()
+        try:
+            state = self._client.progress(self._instance, task, counts.rows, counts.steps, counts.loss_sum)
+        except TryAgain as error:
+            log.error("%s", error)
+            child.end(EXIT_TRY_AGAIN)
+        return state.job in ("failed", "stopping")
+
+    def _stop(self) -> None:
+        if self._task is not None and self._hook.park(self._threads, PARK_TIMEOUT):
+            self._flush()
+        self._client.release(self._instance)

@@ -1,0 +1,27 @@
+"""The server child: `python -m fleetps.training.server` in a directory with job.json and PADDLE_* in the environment.
+
+It holds table shards until it is told to stop; it can run no Python meanwhile, so its agent watches it from outside.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fleetps import paddle_compat  # first: checks the installation
+from fleetps.training import build, child  # isort: skip
+
+from paddle.distributed import fleet
+
+
+def serve() -> None:
+    """Serve until told to stop."""
+    job, dataset = child.load(int(os.environ.get("FLEETPS_RANK", "0")))
+    paddle_compat.raise_rpc_limit()
+    paddle_compat.init_role()
+    build.build_server(job, dataset)
+    fleet.init_server()
+    fleet.run_server()
+
+
+if __name__ == "__main__":
+    child.run(serve)

@@ -1,0 +1,77 @@
+"""What happens in Python once per batch: counting, the learning rate, stopping. Under 1 % of a step."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+
+from fleetps import paddle_compat
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one task. loss_sum: sum of the log loss (natural logarithm) over the rows."""
+
+    rows: int = 0
+    steps: int = 0
+    loss_sum: float = 0.0
+
+
+class StepHook:
+    """Called by each training thread at the end of each batch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = Counts()
+        self._rate: Callable[[int], float] = lambda step: 0.0
+        self._rate_tensor: Any = None
+        self._parking = threading.Event()
+        self._parked = threading.Semaphore(0)
+
+    def begin(self, rate: Callable[[int], float], rate_variable: str) -> None:
+        """Start a task: counts at zero; `rate` gives the learning rate of the task's step (from 0)."""
+        with self._lock:
+            self._counts = Counts()
+            self._rate = rate
+            self._rate_tensor = paddle.static.global_scope().find_var(rate_variable).get_tensor()
+            self._set_rate(0)
+
+    def __call__(self, loss_sum: Any, label: Any) -> None:
+        """py_func: summed loss [], label [batch, 1]."""
+        if self._parking.is_set():
+            self._park()
+        loss = float(np.asarray(loss_sum))
+        with self._lock:
+            before = self._counts
+            self._counts = Counts(
+                before.rows + paddle_compat.rows_of(label), before.steps + 1, before.loss_sum + loss
+            )
+            self._set_rate(self._counts.steps)
+
+    def _set_rate(self, step: int) -> None:
+        self._rate_tensor.set(np.array([self._rate(step)], "float32"), paddle.CPUPlace())
+
+    def counts(self) -> Counts:
+        """Of the present task, up to now."""
+        with self._lock:
+            return self._counts
+
+    def park(self, threads: int, timeout: float) -> bool:
+        """Let every training thread finish its batch and then wait for ever; the process is about to end.
+
+        A call of Paddle's trainer can't be left half-way otherwise: an exception out of it crashes the next one.
+
+        Returns:
+            False if a thread was still in its batch after `timeout` seconds.
+        """
+        self._parking.set()
+        return all(self._parked.acquire(timeout=timeout) for _ in range(threads))
+
+    def _park(self) -> None:
+        self._parked.release()
+        threading.Event().wait()

@@ -1,0 +1,32 @@
+"""SIGTERM for a process whose main thread is inside Paddle, where no Python handler runs.
+
+Import before Paddle: a signal that is blocked in the first thread is blocked in every thread made later, so that one
+thread of ours receives it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from fleet_config.errors import EXIT_STOPPED
+
+_on_stop: list[Callable[[], None]] = []
+
+
+def on_stop(action: Callable[[], None]) -> None:
+    """What to do at SIGTERM, on the signal's thread, before the process exits 143; the newest replaces older ones."""
+    _on_stop[:] = [action]
+
+
+def _wait() -> None:
+    signal.sigwait({signal.SIGTERM})
+    for action in _on_stop:
+        action()
+    os._exit(EXIT_STOPPED)
+
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+threading.Thread(target=_wait, name="sigterm", daemon=True).start()

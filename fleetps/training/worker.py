@@ -1,0 +1,147 @@
+"""The worker child: `python -m fleetps.training.worker` in a directory with job.json.
+
+The loop: lease a task, read it, train or evaluate it, report it done; the next one is read meanwhile. The coordinator
+decides what comes next, so there is no epoch loop here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from fleetps.training import stopping  # first: before Paddle starts threads  # noqa: F401
+from fleetps.training import child  # isort: skip
+
+import paddle
+
+from fleet_config.errors import TryAgain
+from fleet_config.job import Job
+from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.messages import Coordinator, Finish, Flush, Lease, Stop, Task, TaskLease, Wait
+from fleetps.coordinator.service import JobService
+from fleetps.data.dataset import Dataset
+from fleetps.training.engines import Engine, LocalEngine, ServerEngine, rank_from_environment
+from fleetps.training.evaluate import ScoreCounter
+from fleetps.training.feed import DataError, Feed, LoadingTask
+from fleetps.training.reporter import Reporter
+from fleetps.training.schedule import factor
+from fleetps.training.step_hook import StepHook
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Trains and evaluates what the coordinator leases to it, until the job is finished."""
+
+    def __init__(self, job: Job, dataset: Dataset, client: Coordinator, instance: str, engine: Engine) -> None:
+        self._job = job
+        self._client = client
+        self._instance = instance
+        self._engine = engine
+        self._hook = StepHook()
+        self._scores = ScoreCounter()
+        self._programs = engine.build(job, dataset, self._hook, self._scores)
+        self._executor = paddle.static.Executor(paddle.CPUPlace())
+        self._feed = Feed(self._programs.feeds, job.cluster.threads, Path("slices").absolute())
+        self._total_steps = job.job.epochs * dataset.split("train").rows // job.data.batch_size
+        self._training = True
+        self._reporter = Reporter(client, instance, self._hook, job.cluster.threads, engine.flush)
+
+    def run(self) -> None:
+        """Work until the coordinator says that the job is finished.
+
+        Raises:
+            TryAgain: the job failed elsewhere or the coordinator is gone.
+            DataError: rows can't be read, three times over.
+        """
+        ahead: LoadingTask | None = None
+        while True:
+            if ahead is not None:
+                ahead = self._work(ahead)
+                continue
+            lease = self._client.lease(self._instance)
+            if isinstance(lease, Finish):
+                break
+            ahead = self._follow(lease)
+        self._engine.flush()
+        self._engine.close()
+
+    def _follow(self, lease: Lease) -> LoadingTask | None:
+        """Do what the coordinator says; returns the task that is being read meanwhile."""
+        if isinstance(lease, TaskLease):
+            return self._work(self._start(lease.task))
+        if isinstance(lease, Stop):
+            raise TryAgain(lease.reason)
+        if isinstance(lease, Flush):
+            self._engine.flush()
+            self._client.arrive(self._instance, lease.name)
+        elif isinstance(lease, Wait):
+            time.sleep(lease.seconds)
+        return None
+
+    def _start(self, task: Task) -> LoadingTask:
+        size = self._job.data.batch_size if task.training else self._job.evaluate.batch_size
+        return self._feed.start(task, size)
+
+    def _work(self, loading: LoadingTask) -> LoadingTask | None:
+        task = loading.task
+        try:
+            data = loading.wait()
+            ahead = self._lease_ahead()
+            self._train(task, data) if task.training else self._evaluate(task, data)
+        except DataError as error:
+            self._client.failed(self._instance, task.id, str(error))
+            return None
+        finally:
+            loading.release()
+        return ahead
+
+    def _lease_ahead(self) -> LoadingTask | None:
+        lease = self._client.lease(self._instance)
+        return self._start(lease.task) if isinstance(lease, TaskLease) else None
+
+    def _train(self, task: Task, data: Any) -> None:
+        self._training = True
+        first = task.rows_before // self._job.data.batch_size
+        self._hook.begin(lambda step: self._rate(first + step), self._programs.learning_rate)
+        self._reporter.begin(task.id)
+        self._executor.train_from_dataset(self._programs.train, data, thread=self._job.cluster.threads)
+        self._reporter.end()
+        counts = self._hook.counts()
+        self._client.done(self._instance, task.id, counts.rows, counts.steps, counts.loss_sum)
+
+    def _rate(self, step: int) -> float:
+        settings = self._job.optimizer
+        return settings.learning_rate * factor(settings.schedule, step, self._total_steps)
+
+    def _evaluate(self, task: Task, data: Any) -> None:
+        if self._training:  # everybody has flushed before the coordinator leases the first evaluation task
+            self._engine.refresh()
+            self._training = False
+        self._scores.reset()
+        self._executor.infer_from_dataset(self._programs.evaluate, data, thread=self._job.cluster.threads)
+        result = self._scores.result()
+        self._client.done(self._instance, task.id, result.rows, 0, result.log_loss_sum, result)
+
+
+def work() -> None:
+    """Body of the worker child, with servers or (FLEETPS_LOCAL=1) without."""
+    local = os.environ.get("FLEETPS_LOCAL") == "1"
+    rank = 0 if local else rank_from_environment()
+    job, dataset = child.load(rank)
+    instance = os.environ.get("FLEETPS_INSTANCE", "local")
+    client: Coordinator
+    engine: Engine
+    if local:
+        client, engine = JobService(job, dataset), LocalEngine()
+    else:
+        client = CoordinatorClient(os.environ["FLEETPS_COORDINATOR"])
+        engine = ServerEngine(client, instance, rank)
+    Worker(job, dataset, client, instance, engine).run()
+
+
+if __name__ == "__main__":
+    child.run(work)
