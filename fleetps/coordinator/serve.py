@@ -26,7 +26,7 @@ from fleetps.data.dataset import Dataset
 _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 # For those who still want to read the last status after the job's end.
-_LINGER_SECONDS = 5.0
+_LINGER_SECONDS = 2.0
 _CLOSE_SECONDS = 3
 _BACKLOG = 2048
 _LAST_PORT = 65535

@@ -1,0 +1,248 @@
+"""The same methods over HTTP: the token, refusals in words, retries, and what people look at."""
+
+import base64
+import contextlib
+import socket
+import threading
+
+import httpx
+import pytest
+import uvicorn
+from coordinator_rig import Rig, work
+from fastapi import FastAPI, Response
+
+from fleet_config.errors import TryAgain, UserError
+from fleetps.coordinator.access import read_token
+from fleetps.coordinator.app import make_app
+from fleetps.coordinator.client import CoordinatorClient
+
+
+@contextlib.contextmanager
+def served(app: FastAPI):
+    """The address of the app, served by a thread on a free port."""
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()  # from here on, connections wait until the thread is ready
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread.start()
+        try:
+            yield f"127.0.0.1:{sock.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def rig(tmp_path):
+    return Rig(tmp_path, job={"epochs": 2})
+
+
+@pytest.fixture
+def address(rig):
+    with served(make_app(rig.service, None)) as address:
+        yield address
+
+
+@pytest.fixture
+def client(address):
+    with CoordinatorClient(address, deadline=10) as client:
+        yield client
+
+
+def test_a_whole_job_over_http_by_workers_in_threads(rig, client):
+    digest = rig.job.digest()
+    assert client.register("server", "s0", "127.0.0.1:6000", None, digest).rank == 0
+    for worker in ("w0", "w1"):
+        client.register("worker", worker, "127.0.0.1", None, digest, rig.job.agreement())
+        client.heartbeat(worker, "running")
+    assert client.rendezvous("w0").servers == ("127.0.0.1:6000",)
+    client.heartbeat("s0", "serving")
+
+    done: dict[str, int] = {}
+    threads = [
+        threading.Thread(
+            target=lambda name: done.update({name: len(work(client, name))}), args=(w,)
+        )
+        for w in ("w0", "w1")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sum(done.values()) == 10
+    for worker in ("w0", "w1"):
+        client.heartbeat(worker, "exited")
+    assert client.heartbeat("s0", "serving").job == "done"
+    status = client.status()
+    assert status == rig.service.status()
+    assert status.history[-1].auc == 1.0
+    assert client.events().events == rig.service.events().events
+    assert client.events(after=3).events[0].id == 4
+
+
+def test_every_method_answers_as_the_service_does(rig, client):
+    rig.assemble()
+    task = rig.task("w0")
+    assert client.progress("w0", task.id, 5, 1, 2.5, {"lr": 0.1}).accepted
+    assert client.status().workers[0].extra == {"lr": 0.1}
+    assert not client.done("w0", task.id, 5, 1, 2.5).accepted
+    lease = client.lease("w0")
+    assert lease.kind == "task"
+    assert client.failed("w0", lease.task.id, "no luck").accepted
+    assert client.release("w1").job == "running"
+    assert client.arrive("w1", "somewhere").job == "running"
+    assert client.fail("w1", "broken", ["a", "b"], 2).exit_code == 2
+    assert client.stop("too late").reason == "worker 1: broken"
+    assert client.lease("w0").kind == "stop"
+
+
+def test_refusals_come_as_the_same_errors(client):
+    with pytest.raises(UserError, match="another job than the coordinator"):
+        client.register("worker", "w", "127.0.0.1", None, "wrong")
+    with pytest.raises(TryAgain, match="does not know instance 'nobody'"):
+        client.lease("nobody")
+    with pytest.raises(UserError, match=r"the request is not valid: body\.instance"):
+        client.lease("")
+    with pytest.raises(UserError, match="the training diverged"):
+        client.progress("w", 1, 1, 1, float("nan"))
+
+
+@pytest.fixture
+def guarded(rig):
+    with served(make_app(rig.service, "open sesame")) as address:
+        yield address
+
+
+def test_without_the_token_only_health_answers(guarded):
+    paths = ["/", "/status", "/events", "/metrics", "/nothing"]
+    assert httpx.get(f"http://{guarded}/health").json() == {"status": "ok"}
+    assert {httpx.get(f"http://{guarded}{path}").status_code for path in paths} == {401}
+    assert httpx.post(f"http://{guarded}/v1/stop", json={"reason": "?"}).status_code == 401
+    for token in (None, "wrong"):
+        with (
+            CoordinatorClient(guarded, token) as client,
+            pytest.raises(UserError, match="FLEETPS_TOKEN"),
+        ):
+            client.status()
+
+
+def test_with_the_token_programs_and_browsers_get_in(guarded):
+    with CoordinatorClient(guarded, "open sesame") as client:
+        assert client.status().job == "waiting"
+    answer = httpx.get(f"http://{guarded}/")
+    assert answer.headers["WWW-Authenticate"].startswith("Basic")
+    assert httpx.get(f"http://{guarded}/", auth=("anybody", "open sesame")).status_code == 200
+    assert httpx.get(f"http://{guarded}/", auth=("open sesame", "")).status_code == 401
+    for header in ("Basic %%%", "Basic " + base64.b64encode(b"no colon").decode(), "Digest x", ""):
+        headers = {"Authorization": header}
+        assert httpx.get(f"http://{guarded}/status", headers=headers).status_code == 401
+
+
+def test_the_page_and_the_metrics(rig, address):
+    rig.assemble()
+    rig.finish_task("w0", rig.task("w0"))
+    page = httpx.get(f"http://{address}/")
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "://" not in page.text.replace("http://www.w3.org/", "")  # nothing comes from elsewhere
+    metrics = httpx.get(f"http://{address}/metrics").text.splitlines()
+    assert 'fleetps_job_state{state="running"} 1.0' in metrics
+    assert 'fleetps_task_rows{state="done"} 25.0' in metrics
+    assert 'fleetps_members{role="worker",state="running"} 2.0' in metrics
+    assert 'fleetps_worker_rows_total{rank="0"} 25.0' in metrics
+    assert 'fleetps_lease_rows_total{outcome="leased"} 25.0' in metrics
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_nobody_there_is_said_after_the_deadline():
+    address = f"127.0.0.1:{_free_port()}"
+    with (
+        CoordinatorClient(address, deadline=0.3) as client,
+        pytest.raises(TryAgain, match=rf"the coordinator at {address} has not answered for 0\.3 s"),
+    ):
+        client.status()
+
+
+def test_server_errors_are_retried_and_a_lease_is_not_given_twice():
+    app = FastAPI()
+    seen: list[bytes] = []
+
+    @app.post("/v1/lease")
+    async def lease(body: dict[str, str]) -> Response:
+        seen.append(body["request"].encode())
+        if len(seen) < 3:
+            return Response(status_code=500)
+        return Response('{"kind": "wait", "seconds": 1}', media_type="application/json")
+
+    with served(app) as address, CoordinatorClient(address, deadline=30) as client:
+        assert client.lease("w").kind == "wait"
+    assert len(seen) == 3
+    assert len(set(seen)) == 1
+
+
+def test_something_else_at_the_address_is_recognised():
+    with (
+        served(FastAPI()) as address,
+        CoordinatorClient(address) as client,
+        pytest.raises(
+            UserError, match=r"is not a FleetPS coordinator of this version \(HTTP status 404"
+        ),
+    ):
+        client.heartbeat("w", "running")
+
+
+def test_close_ends_calls_that_wait():
+    client = CoordinatorClient(f"127.0.0.1:{_free_port()}", deadline=600)
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            client.status()
+        except TryAgain as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    client.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "was broken off" in str(errors[0])
+
+
+def test_a_client_from_the_environment_of_a_child(rig, guarded):
+    environ = {"FLEETPS_COORDINATOR": guarded, "FLEETPS_TOKEN": "open sesame"}
+    with CoordinatorClient.from_environment(environ) as client:
+        assert client.status().name == "test-job"
+    with pytest.raises(UserError, match="FLEETPS_COORDINATOR is not set"):
+        CoordinatorClient.from_environment({})
+
+
+def test_proxies_for_the_internet_are_not_used(address, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{_free_port()}")
+    with CoordinatorClient(address, deadline=1) as client:
+        assert client.status().job == "waiting"
+
+
+def test_the_token_comes_from_the_environment_or_a_file(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("  secret\n")
+    assert read_token({}) is None
+    assert read_token({"FLEETPS_TOKEN": "abc"}) == "abc"
+    assert read_token({"FLEETPS_TOKEN_FILE": str(file)}) == "secret"
+    assert read_token({"FLEETPS_TOKEN_FILE": str(file), "FLEETPS_TOKEN": "secret"}) == "secret"
+    with pytest.raises(UserError, match="hold different tokens"):
+        read_token({"FLEETPS_TOKEN_FILE": str(file), "FLEETPS_TOKEN": "other"})
+    with pytest.raises(UserError, match=r"the token cannot be read \(No such file"):
+        read_token({"FLEETPS_TOKEN_FILE": str(tmp_path / "nothing")})
+    file.write_text("\n")
+    with pytest.raises(UserError, match="the file is empty"):
+        read_token({"FLEETPS_TOKEN_FILE": str(file)})
+    file.write_text("two\nlines")
+    with pytest.raises(UserError, match="one line of printable ASCII"):
+        read_token({"FLEETPS_TOKEN_FILE": str(file)})
