@@ -123,6 +123,15 @@ def slice_rows(path: str | Path, start: int, rows: int) -> Iterator[tuple[int, b
     )
 
 
+def shuffled(blocks: Iterator[tuple[int, bytes]], seed: int) -> Iterator[tuple[int, bytes]]:
+    """The rows of a slice in an order that depends on the seed alone (Paddle's own shuffle takes no seed)."""
+    import random
+
+    lines = b"".join(text for _, text in blocks).splitlines(keepends=True)
+    random.Random(seed).shuffle(lines)
+    yield len(lines), b"".join(lines)
+
+
 def write_report(path: str, report: dict[str, Any]) -> None:
     """The worker polls for this file, so it must appear complete."""
     partial = f"{path}.partial"
@@ -142,10 +151,12 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
     sent = 0
     outcome: dict[str, Any]
     try:
-        for count, text in slice_rows(shard, start, rows):
-            sink.write(text)
-            sent += count
-        sink.flush()
+        try:
+            for count, text in slice_rows(shard, start, rows):
+                sink.write(text)
+                sent += count
+        finally:
+            sink.flush()  # before an error too: what is buffered may end within a line
         outcome = {"rows": sent}
     except DamagedFile as error:
         outcome = {"error": str(error)}
