@@ -13,32 +13,9 @@ from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import UserError
 from fleet_config.explain import listed
 
-PADDLE_VARIABLES = {
-    "TRAINING_ROLE": "PSERVER or TRAINER",
-    "PADDLE_PSERVERS_IP_PORT_LIST": "host:port of all servers, in order of rank",
-    "PADDLE_TRAINER_ENDPOINTS": "host:port of all workers, in order of rank",
-    "PADDLE_TRAINERS_NUM": "how many workers",
-    "PADDLE_TRAINER_ID": "this worker's rank",
-    "POD_IP": "this process's host, as it stands in the lists",
-    "PADDLE_PORT": "this server's port",
-}
-OUR_VARIABLES = {
-    "ROLE": "SERVER, WORKER or COORDINATOR",
-    "COORDINATOR": "host:port of the coordinator",
-    "SERVER_ENDPOINTS": "host:port of all servers, in order of rank",
-    "WORKER_ENDPOINTS": "host or host:port of all workers, in order of rank",
-    "SERVER_ENDPOINT": "this server's own host:port",
-    "SERVER_PORT": "this server's port where SERVER_ENDPOINT isn't set (6174)",
-    "WORKER_INDEX": "this worker's rank",
-}
-TF_VARIABLES = {"TF_CONFIG": "TensorFlow's JSON with cluster (ps, worker, chief) and task"}
-
 # Signs that something wanted a cluster; with no role it must not quietly become a local run.
-LAUNCHER_VARIABLES = {
-    "PADDLE_MASTER": "set by Kubeflow and paddle-operator for Paddle's launcher",
-    "PADDLE_SERVER_NUM": "set by Kubeflow for Paddle's launcher",
-    "PADDLE_TRAINER_NUM": "set by Kubeflow for Paddle's launcher",
-}
+# Kubeflow and paddle-operator set them for Paddle's launcher.
+LAUNCHER_VARIABLES = ("PADDLE_MASTER", "PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM")
 
 _PADDLE_ROLES = {"PSERVER": "server", "TRAINER": "worker"}
 _OUR_ROLES = {"SERVER": "server", "WORKER": "worker", "COORDINATOR": "coordinator"}
@@ -124,6 +101,8 @@ _OUR_READERS: _Readers = {
     "SERVER_PORT": ("port", _count),
     "WORKER_INDEX": ("worker_rank", _count),
 }
+
+VARIABLES = (*_PADDLE_READERS, *_OUR_READERS, "TF_CONFIG", *LAUNCHER_VARIABLES)
 
 
 def _claims_of(given: Mapping[str, str], readers: _Readers) -> Iterator[Claim]:
