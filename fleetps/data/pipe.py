@@ -2,7 +2,10 @@
 
 Run as ``python -I pipe.py`` with a slice on standard input::
 
-    {"shard": "/data/train-00000.txt.zst", "start": 0, "rows": 5000, "report": "/run/0.report"}
+    {"shard": "/data/train-00000.txt.zst", "start": 0, "rows": 5000, "report": "/run/0.report",
+     "shuffle_seed": 7}
+
+Without shuffle_seed (or null) the rows keep their order.
 
 It stands alone (a process per slice: only what is needed is imported) and works on large blocks,
 never row by row. Paddle ignores the exit status of a pipe command and takes what arrived for the
@@ -124,11 +127,11 @@ def slice_rows(path: str | Path, start: int, rows: int) -> Iterator[tuple[int, b
 
 
 def shuffled(blocks: Iterator[tuple[int, bytes]], seed: int) -> Iterator[tuple[int, bytes]]:
-    """The rows of a slice in an order that depends on the seed alone (Paddle's own shuffle takes no seed)."""
-    import random
+    """The rows of a slice in an order that follows from the seed (Paddle's shuffle takes none)."""
+    import random  # noqa: PLC0415
 
     lines = b"".join(text for _, text in blocks).splitlines(keepends=True)
-    random.Random(seed).shuffle(lines)
+    random.Random(seed).shuffle(lines)  # noqa: S311
     yield len(lines), b"".join(lines)
 
 
@@ -145,14 +148,16 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
     try:
         job = json.loads(source.read())
         shard, start, rows, report = job["shard"], job["start"], job["rows"], job["report"]
+        seed = job.get("shuffle_seed")
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"pipe: the slice on standard input is not understood: {error!r}\n")
         return 2
     sent = 0
     outcome: dict[str, Any]
     try:
+        blocks = slice_rows(shard, start, rows)
         try:
-            for count, text in slice_rows(shard, start, rows):
+            for count, text in blocks if seed is None else shuffled(blocks, seed):
                 sink.write(text)
                 sent += count
         finally:

@@ -122,7 +122,7 @@ def test_verify_counts_rows(dataset: Dataset) -> None:
         second["rows"] -= 1
 
     edit(change)(dataset.path)
-    with pytest.raises(UserError, match="has 100 rows, but dataset.json says 101"):
+    with pytest.raises(UserError, match=r"has 100 rows, but dataset\.json says 101"):
         load_dataset(dataset.path).verify()
 
 

@@ -29,9 +29,12 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def serve(shard: Path, start: int, rows: int) -> tuple[bytes, dict[str, object], int]:
+def serve(
+    shard: Path, start: int, rows: int, seed: int | None = None
+) -> tuple[bytes, dict[str, object], int]:
     report = shard.with_name("slice.report")
     slice_ = {"shard": str(shard), "start": start, "rows": rows, "report": str(report)}
+    slice_["shuffle_seed"] = seed
     done = subprocess.run(
         [sys.executable, "-I", pipe.__file__],
         input=json.dumps(slice_).encode(),
@@ -53,6 +56,18 @@ def test_exactly_the_slice_is_written(tmp_path: Path, packed: str, start: int, r
     text, outcome, code = serve(shard, start, rows)
     assert text == b"".join(ROWS[start : start + rows])
     assert (outcome, code) == ({"rows": rows}, 0)
+
+
+def test_rows_are_shuffled_by_the_seed(tmp_path: Path) -> None:
+    shard = tmp_path / "shard"
+    shard.write_bytes(zstandard.compress(TEXT))
+    first, outcome, _ = serve(shard, 100, 500, seed=7)
+    again, _, _ = serve(shard, 100, 500, seed=7)
+    other, _, _ = serve(shard, 100, 500, seed=8)
+    assert outcome == {"rows": 500}
+    assert first == again != other
+    assert first.splitlines(keepends=True) != ROWS[100:600]
+    assert sorted(first.splitlines(keepends=True)) == sorted(ROWS[100:600])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 1000])
@@ -139,7 +154,9 @@ def test_a_reader_that_goes_away_is_reported(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         process.stdout.close()
         process.stdin.write(json.dumps(slice_).encode())
         process.stdin.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -94,9 +95,8 @@ def test_no_rows_are_no_text() -> None:
     ],
 )
 def test_malformed_rows_are_refused(line: str, reason: str) -> None:
-    with pytest.raises(ValueError, match="column|label|cut off") as raised:
+    with pytest.raises(ValueError, match=re.escape(reason)):
         parse_row(line.encode("latin-1"), COLUMNS)
-    assert reason in str(raised.value)
 
 
 def test_the_first_malformed_row_is_named() -> None:
