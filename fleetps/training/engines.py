@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Protocol
 
@@ -100,7 +99,3 @@ class ServerEngine:
         """See `Engine`."""
         fleet.stop_worker()
 
-
-def rank_from_environment() -> int:
-    """Rank that the agent gave this child."""
-    return int(os.environ["PADDLE_TRAINER_ID"])

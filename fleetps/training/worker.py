@@ -20,14 +20,15 @@ import paddle
 from fleet_config.errors import TryAgain
 from fleet_config.job import Job
 from fleetps.coordinator.client import CoordinatorClient
-from fleetps.coordinator.messages import Coordinator, Finish, Flush, Lease, Stop, Task, TaskLease, Wait
+from fleetps.coordinator.messages import Coordinator, Finish, Flush, Lease, Stop, Task, TaskAnswer, TaskLease, Wait
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset
-from fleetps.training.engines import Engine, LocalEngine, ServerEngine, rank_from_environment
+from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.evaluate import ScoreCounter
 from fleetps.training.feed import DataError, Feed, LoadingTask
 from fleetps.training.reporter import Reporter
 from fleetps.training.schedule import factor
+from fleetps.training.status_file import STATUS_FILE, StatusFile
 from fleetps.training.step_hook import StepHook
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,8 @@ class Worker:
         self._executor.train_from_dataset(self._programs.train, data, thread=self._job.cluster.threads)
         self._reporter.end()
         counts = self._hook.counts()
-        self._client.done(self._instance, task.id, counts.rows, counts.steps, counts.loss_sum)
+        answer = self._client.done(self._instance, task.id, counts.rows, counts.steps, counts.loss_sum)
+        _heed(answer, task)
 
     def _rate(self, step: int) -> float:
         settings = self._job.optimizer
@@ -124,23 +126,35 @@ class Worker:
         self._scores.reset()
         self._executor.infer_from_dataset(self._programs.evaluate, data, thread=self._job.cluster.threads)
         result = self._scores.result()
-        self._client.done(self._instance, task.id, result.rows, 0, result.log_loss_sum, result)
+        answer = self._client.done(self._instance, task.id, result.rows, 0, result.log_loss_sum, result)
+        _heed(answer, task)
+
+
+def _heed(answer: TaskAnswer, task: Task) -> None:
+    if not answer.accepted:
+        log.warning("task %d: %s", task.id, answer.note)
 
 
 def work() -> None:
     """Body of the worker child, with servers or (FLEETPS_LOCAL=1) without."""
-    local = os.environ.get("FLEETPS_LOCAL") == "1"
-    rank = 0 if local else rank_from_environment()
+    if os.environ.get("FLEETPS_LOCAL") == "1":
+        _work_alone()
+        return
+    rank = int(os.environ["PADDLE_TRAINER_ID"])
+    instance = os.environ["FLEETPS_INSTANCE"]
     job, dataset = child.load(rank)
-    instance = os.environ.get("FLEETPS_INSTANCE", "local")
-    client: Coordinator
-    engine: Engine
-    if local:
-        client, engine = JobService(job, dataset), LocalEngine()
-    else:
-        client = CoordinatorClient(os.environ["FLEETPS_COORDINATOR"])
-        engine = ServerEngine(client, instance, rank)
-    Worker(job, dataset, client, instance, engine).run()
+    client = CoordinatorClient.from_environment()
+    Worker(job, dataset, client, instance, ServerEngine(client, instance, rank)).run()
+
+
+def _work_alone() -> None:
+    job, dataset = child.load(0)
+    instance = os.environ["FLEETPS_INSTANCE"]
+    service = JobService(job, dataset, local=True)
+    with StatusFile(service, Path(STATUS_FILE)):
+        service.register("worker", instance, "localhost", 0, job.digest())
+        Worker(job, dataset, service, instance, LocalEngine()).run()
+        service.heartbeat(instance, "exited")
 
 
 if __name__ == "__main__":
