@@ -6,7 +6,8 @@ import httpx
 
 from fleet_config.errors import TryAgain
 
-_STOP_COMMAND = 12
+# PS_STOP_SERVER. Paddle refuses every command without a table, also one that needs none.
+_STOP = {"cmd_id": 12, "table_id": 0}
 _ANSWER_SECONDS = 1.0
 # How often to ask: while it starts, and later.
 _STARTING_SECONDS = 0.2
@@ -44,10 +45,10 @@ class ServerPort:
     def ask_to_stop(self) -> bool:
         """Ask for a graceful end; whether it was heard."""
         try:
-            answer = self._http.post("/PsService/service", json={"cmd_id": _STOP_COMMAND})
-        except httpx.HTTPError:
+            answer = self._http.post("/PsService/service", json=_STOP)
+            return bool(answer.json()["err_code"] == 0)
+        except (httpx.HTTPError, ValueError, LookupError, TypeError):
             return False
-        return answer.status_code == httpx.codes.OK
 
     def _answers(self) -> bool:
         try:

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 class StatusWatch:
     """Keeps the newest status of the job, for a display."""
 
-    def __init__(self, client: CoordinatorClient, every: float = 1.0) -> None:
+    def __init__(self, client: CoordinatorClient, every: float = 0.5) -> None:
         self._client = client
         self._every = every
         self._end = threading.Event()

@@ -12,12 +12,19 @@ _BYTES = 64 * 1024
 _NOISE = re.compile(
     r"""^\s*$
     | ^[IW]\d{4,8}\s
-    | ^\d+\s+\S*(paddle|brpc|bthread|bvar)\S*::
+    | ^\d+\s+\S*(paddle|brpc|bthread|bvar|google)\S*::
+    | ^Extension\ modules: | ^Error\ Message\ Summary | ^\s*\[TimeInfo: | File\ "<frozen
+    | /decorator/__init__\.py", | /wrapped_decorator\.py",
     | ^\d+\s+(void|bool|int|float|std)\b.*::
     | (User|Deprecation|Future|Runtime)Warning:
     | ^\s*warnings\.warn
     | ^[\s=*+|#-]+$
-    | fl-ps\ >\ coordinator\ address\ is\ null
+    | \ INFO\]\ distributed_strategy\.py
+    | ^(fl-ps\ >|is_heter_ps_mode|public\ get_the_one_send_context|idx,\ name,\ ctx:|debug\ zcb)
+    | ^(valid_optimizer_list|(meta|graph)_optimizer)=\ ?
+    | ^(remote_optimize_vars|new\ table_name|new\ var|adam_d2sum):
+    | ^\ ?(table_id|program_id|is_tensor_table|is_datanorm_table):
+    | ^paddle\.static\.default_startup_program | ^ShowClickEntry\ not\ configured
     | ^\ *C\+\+\ Traceback
     """,
     re.VERBOSE,

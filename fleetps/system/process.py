@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import signal
+import site
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 _GUARD = Path(__file__).with_name("guard.py")
+_ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.05
 # After SIGKILL only a process stuck in the kernel (dead disk) is left; nobody can end that one.
 _KILL_SECONDS = 5.0
@@ -50,7 +52,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=dict(os.environ if env is None else env),
+                env=_finding_us(os.environ if env is None else env),
                 cwd=cwd,
                 start_new_session=True,
             )
@@ -91,6 +93,17 @@ class Child:
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+
+def _finding_us(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a child in another directory finds this package too.
+
+    Installed, it does anyway; run from a checkout, only the first process has it on its path.
+    """
+    if str(_ROOT) in site.getsitepackages():
+        return dict(env)
+    paths = [str(_ROOT), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**env, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def end_all(

@@ -1,0 +1,151 @@
+"""However a launched job ends: one message, the right exit code, and nobody left within 15 s."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running_job import FLEETPS, Program, job_file, nobody_left, one, processes
+
+from fleet_config.errors import EXIT_OK, EXIT_STOPPED, EXIT_TRY_AGAIN
+from fleetps.agents.server_port import ServerPort
+
+pytestmark = pytest.mark.cluster
+
+FOREVER = 10_000  # epochs
+Launch = Callable[..., Program]
+
+
+@pytest.fixture
+def launch(tmp_path: Path, small_data: Path) -> Launch:
+    def start(**job: int) -> Program:
+        file = job_file(tmp_path, small_data, **job)
+        return Program([*FLEETPS, "launch", "--config", str(file)], tmp_path)
+
+    return start
+
+
+def training(program: Program) -> Program:
+    """Wait until it has trained and evaluated one epoch."""
+    program.wait_for_output("epoch 1/")
+    program.wait_for_output("AUC")
+    return program
+
+
+def test_a_finished_job_leaves_a_result_and_nobody(launch: Launch, tmp_path: Path) -> None:
+    program = launch(servers=2, workers=2, epochs=2)
+    assert program.exit_code(120) == EXIT_OK, program.everything()
+    nobody_left()
+    assert "epoch 2/2: AUC" in program.out
+    assert "best possible AUC" in program.out
+    result = json.loads((tmp_path / "runs/job/result.json").read_text())
+    rows = result["accounting"]
+    assert rows["total"] == rows["done"] == 2 * (20_000 + 4_000)
+    assert rows["leased"] == rows["done"] + rows["held"] + rows["returned"]
+    assert program.err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_stopped_on_request(launch: Launch, number: signal.Signals) -> None:
+    program = training(launch(servers=1, workers=2, epochs=FOREVER))
+    program.send(number)
+    assert program.exit_code() == EXIT_STOPPED, program.everything()
+    nobody_left()
+    name = "Ctrl-C" if number == signal.SIGINT else number.name
+    assert program.err.splitlines() == [f"stopped by {name}"]
+
+
+def test_stopped_before_it_trains(launch: Launch) -> None:
+    program = launch(servers=1, workers=1, epochs=FOREVER)
+    program.wait_for_output("waiting for")
+    program.send(signal.SIGTERM)
+    assert program.exit_code() == EXIT_STOPPED, program.everything()
+    nobody_left()
+    assert program.err.splitlines() == ["stopped by SIGTERM"]
+
+
+def test_ctrl_c_twice_does_not_wait(launch: Launch) -> None:
+    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+    # A stopped process can't hear SIGTERM: only the second Ctrl-C gets rid of it at once.
+    one("fleetps.training.worker").suspend()
+    one("fleetps.main", env="ROLE=WORKER").suspend()
+    program.send(signal.SIGINT)
+    program.wait_for_output("stopped by Ctrl-C")
+    program.send(signal.SIGINT)
+    assert program.exit_code() == EXIT_STOPPED, program.everything()
+    nobody_left()
+
+
+def test_a_killed_worker_is_named(launch: Launch) -> None:
+    program = training(launch(servers=1, workers=2, epochs=FOREVER))
+    one("fleetps.training.worker", env="PADDLE_TRAINER_ID=1").kill()
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    assert program.err.startswith("worker 1: its Paddle process ended: killed by SIGKILL")
+    assert "/runs/job/logs" in program.out
+
+
+def test_a_crashed_worker_is_named_with_its_last_lines(launch: Launch) -> None:
+    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+    one("fleetps.training.worker").send_signal(signal.SIGSEGV)
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    assert program.err.startswith("worker 0: its Paddle process ended: crashed with SIGSEGV")
+    assert "the last lines of worker 0:" in program.out
+
+
+def test_a_killed_server_is_named_not_the_workers_that_miss_it(launch: Launch) -> None:
+    program = training(launch(servers=2, workers=2, epochs=FOREVER))
+    one("fleetps.training.server", env="FLEETPS_RANK=1").kill()
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    assert program.err.startswith("server 1: its Paddle process ended: killed by SIGKILL")
+
+
+def test_a_server_that_ends_with_0_too_early_has_failed(launch: Launch) -> None:
+    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+    endpoint = one("fleetps.training.server").environ()["PADDLE_PSERVERS_IP_PORT_LIST"]
+    assert ServerPort(endpoint, 1, 1).ask_to_stop()
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    assert "server 0: its Paddle process ended: exit 0 before the job was done" in program.err
+
+
+@pytest.mark.parametrize("role", ["SERVER", "WORKER"])
+def test_a_killed_agent_takes_its_child_along(launch: Launch, role: str) -> None:
+    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+    one("fleetps.main", env=f"ROLE={role}").kill()
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    assert program.err.startswith(f"{role.lower()} 0: its agent")
+    assert "SIGKILL" in program.err
+
+
+def test_a_killed_coordinator_ends_the_job(launch: Launch) -> None:
+    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+    one("fleetps.coordinator").kill()
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    assert program.err.startswith("the coordinator ended: killed by SIGKILL")
+
+
+def test_nothing_outlives_a_killed_launcher(launch: Launch) -> None:
+    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+    assert len(processes()) >= 6  # launcher, coordinator, two agents, two Paddle processes
+    program.send(signal.SIGKILL)
+    nobody_left()
+
+
+def test_the_second_launch_of_a_running_job_is_refused(launch: Launch, tmp_path: Path) -> None:
+    first = training(launch(servers=1, workers=1, epochs=FOREVER))
+    command = [*FLEETPS, "launch", "--config", str(tmp_path / "job.yaml")]
+    second = Program(command, tmp_path, label="second")
+    assert second.exit_code() == EXIT_TRY_AGAIN
+    assert second.err.startswith("a job named job already runs in")
+    assert f"process {first.popen.pid}" in second.err
+    first.send(signal.SIGTERM)
+    assert first.exit_code() == EXIT_STOPPED, first.everything()
+    nobody_left()
