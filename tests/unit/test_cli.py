@@ -1,0 +1,118 @@
+"""The command line: what reaches a person, and with which exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from fleet_config.errors import Stopped, TryAgain, UserError
+from fleet_config.job import Job
+from fleetps import __version__, statusline
+from fleetps.cli import cli
+from fleetps.exits import exit_code_of
+
+LEAST = "job: {name: x}\ndata: {path: d}\n"
+
+
+def fleetps(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from fleetps.cli import main; main()", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def run() -> int:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("a sentence"), 2),
+        (TryAgain("a sentence"), 75),
+        (Stopped("a sentence"), 143),
+        (click.UsageError("a sentence"), 2),
+    ],
+)
+def test_errors_for_people_become_a_sentence_and_a_code(error, code: int, capsys) -> None:
+    assert exit_code_of(raising(error)) == code
+    assert "a sentence" in capsys.readouterr().err
+
+
+def test_other_ends(capsys) -> None:
+    assert exit_code_of(lambda: None) == 0
+    assert exit_code_of(lambda: 7) == 7
+    assert exit_code_of(raising(KeyboardInterrupt())) == 143
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        exit_code_of(lambda: 1 // 0)
+
+
+def test_help_names_the_commands(tmp_path: Path) -> None:
+    done = fleetps("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for command in ("launch", "data", "doctor", "status"):
+        assert command in done.stdout
+    assert __version__ in fleetps("--version", cwd=tmp_path).stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = ("paddle", "numpy", "pyarrow", "pydantic", "fastapi", "httpx", "rich", "yaml")
+    code = f"import fleetps.cli, sys; print([one for one in {heavy} if one in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["launch", "--config", "none.yaml"], "job file none.yaml does not exist"),
+        (["launch", "--config", "job.yaml", "--set", "job.nam=y"], "did you mean job.name?"),
+        (["launch", "--config", "job.yaml", "--workers", "0"], "cluster.workers must be at least"),
+        (["launch"], "Missing option '--config'"),
+        (["lunch"], "No such command 'lunch'"),
+        (["doctor", "--dry-run"], "--dry-run needs a job"),
+        (["status"], "fleetps status --coordinator host:port"),
+        (["status", "--coordinator", "here"], "not of the form host:port"),
+    ],
+)
+def test_a_mistake_is_told_without_a_traceback(
+    tmp_path: Path, arguments: list[str], part: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(LEAST, encoding="utf-8")
+    done = fleetps(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_status_of_nobody_is_worth_another_try(free_port: int, monkeypatch) -> None:
+    monkeypatch.setattr(statusline, "_PATIENCE", 0.2)
+    with pytest.raises(TryAgain, match=f"127.0.0.1:{free_port}"):
+        statusline.show(f"127.0.0.1:{free_port}", as_json=False)
+
+
+def test_options_of_launch_are_short_for_set(tmp_path: Path, monkeypatch) -> None:
+    jobs: list[Job] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fleetps.launch.run", lambda job: jobs.append(job) or 0)
+    (tmp_path / "job.yaml").write_text(LEAST, encoding="utf-8")
+    options = ["--name", "y", "--servers", "2", "--workers", "3", "--threads", "4"]
+    arguments = ["launch", "--config", "job.yaml", *options, "--log-format", "json"]
+    cli.main([*arguments, "--set", "cluster.servers=9"], standalone_mode=False)
+    (job,) = jobs
+    assert job.job.name == "y"
+    assert (job.cluster.servers, job.cluster.workers, job.cluster.threads) == (2, 3, 4)
+    assert job.observe.log_format == "json"
