@@ -56,11 +56,10 @@ class Phases:
     def _rendezvous(self, _: JobRow) -> bool:
         if self._members.missing():
             return False
-        servers, workers = len(self._members.live("server")), len(self._members.live("worker"))
         self._store.set_job(state="running")
-        self._events.add(
-            "started", COORDINATOR, f"{servers} servers and {workers} workers are there"
-        )
+        count = self._members.count
+        text = f"everybody is there: servers {count('server')}, workers {count('worker')}"
+        self._events.add("started", COORDINATOR, text)
         self._start_epoch(0)
         return True
 

@@ -13,7 +13,7 @@ _MOST_CURVE_POINTS = 200
 
 @dataclass
 class Meter:
-    """One worker's reports. `rows`: training rows over the job; evaluation only counts as speed."""
+    """Reports of one worker, or of all. `rows`: training rows; evaluation only counts as speed."""
 
     rows: int = 0
     task: int | None = None
@@ -52,19 +52,14 @@ class Meter:
             return 0.0
         return (self._samples[-1][1] - self._samples[0][1]) / (now - self._samples[0][0])
 
-    def recent_loss(self, now: float) -> tuple[int, float]:
-        """Rows in the window, and their summed loss."""
+    def loss(self, now: float) -> float | None:
+        """The mean over the training rows in the window."""
         self._trim(now)
         if not self._samples:
-            return 0, 0.0
+            return None
         first, last = self._samples[0], self._samples[-1]
-        return last[2] - first[2], last[3] - first[3]
-
-
-def mean_loss(meters: list[Meter], now: float) -> float | None:
-    sums = [meter.recent_loss(now) for meter in meters]
-    rows = sum(rows for rows, _ in sums)
-    return sum(loss for _, loss in sums) / rows if rows else None
+        rows = last[2] - first[2]
+        return (last[3] - first[3]) / rows if rows else None
 
 
 class LossCurve:

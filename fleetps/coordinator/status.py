@@ -24,7 +24,7 @@ from fleetps.coordinator.reports import (
     WorkerStatus,
 )
 from fleetps.coordinator.schema import JobRow
-from fleetps.coordinator.speed import LossCurve, Meter, mean_loss
+from fleetps.coordinator.speed import LossCurve, Meter
 from fleetps.coordinator.task_queue import Step, TaskQueue
 
 _PACKAGES = ("paddlepaddle", "paddlepaddle-gpu")
@@ -52,10 +52,12 @@ class StatusBoard:
         self._versions = _versions()
         self._curve = LossCurve()
         self._meters = {name: Meter(rows) for name, rows in base.store.rows_done_by().items()}
+        self._together = Meter(sum(meter.rows for meter in self._meters.values()))
 
     def begins(self, member: Member, task_id: int) -> None:
         meter = self._meter(member)
-        meter.begin(self._clock())
+        for started in (meter, self._together):
+            started.begin(self._clock())
         if meter.task is None:
             meter.task = task_id
 
@@ -66,21 +68,20 @@ class StatusBoard:
         meter.task = task_id
         meter.extra = extra or meter.extra
         if step is not None:
-            meter.add(self._clock(), step.rows, step.loss_sum, training=step.training)
-            if step.training and (loss := self._loss()) is not None:
-                self._curve.add(sum(m.rows for m in self._meters.values()), loss)
+            now = self._clock()
+            for counted in (meter, self._together):
+                counted.add(now, step.rows, step.loss_sum, training=step.training)
+            if step.training and (loss := self._together.loss(now)) is not None:
+                self._curve.add(self._together.rows, loss)
 
     def _meter(self, member: Member) -> Meter:
         return self._meters.setdefault(member.instance, Meter())
-
-    def _loss(self) -> float | None:
-        return mean_loss(list(self._meters.values()), self._clock())
 
     def status(self) -> Status:
         row = self._life.row
         now = self._clock()
         workers = tuple(self._worker(member, now) for member in self._members.ever("worker"))
-        rate = sum(worker.rows_per_second for worker in workers)
+        rate = self._together.rate(now)
         total = self._phases.train_rows * self._job.job.epochs
         done = self._train_rows_done()
         history = self.history()
@@ -97,7 +98,7 @@ class StatusBoard:
             phase_rows_total=phase_total,
             phase_rows_done=phase_done,
             rows_per_second=rate,
-            loss=self._loss(),
+            loss=self._together.loss(now),
             eta=(total - done) / rate if rate and row.phase == "train" else None,
             seconds=(row.finished or self._wall()) - row.started,
             workers=workers,
@@ -133,7 +134,7 @@ class StatusBoard:
             state=member.state,
             rows=meter.rows,
             rows_per_second=meter.rate(now),
-            loss=mean_loss([meter], now),
+            loss=meter.loss(now),
             task=meter.task,
             heartbeat_age=now - member.last_seen,
             extra=meter.extra,
