@@ -23,6 +23,7 @@ class Member:
     state: MemberState
     active: bool  # has asked for work at least once, so it may have something to flush
     last_seen: float
+    heard: bool = True  # since this coordinator process began
 
     @property
     def name(self) -> str:
@@ -46,7 +47,7 @@ class Members:
         """Believe the store again (at the start, or after a transaction failed)."""
         now = self._clock()
         rows = self._store.members()
-        self._all = {row.instance: Member(**vars(row), last_seen=now) for row in rows}
+        self._all = {row.instance: Member(**vars(row), last_seen=now, heard=False) for row in rows}
 
     def get(self, instance: str) -> Member:
         member = self._all.get(instance)
@@ -93,7 +94,7 @@ class Members:
         if known is not None and known.live:
             if known.role != role:
                 raise UserError(f"instance {instance!r} is {known.name} already, not a {role}")
-            known.last_seen = self._clock()
+            self.seen(known)
             return known, False
         rank = self._rank(role, address, rank)
         member = Member(instance, role, rank, address, "registered", False, self._clock())
@@ -117,6 +118,14 @@ class Members:
         return rank
 
     def _check_server(self, address: str, rank: int, taken: dict[int, Member]) -> None:
+        gone = [
+            f"{holder.name} ({holder.address})" for holder in taken.values() if not holder.heard
+        ]
+        if rank >= self._servers and gone:
+            raise TryAgain(
+                f"server {address} has no place yet: the coordinator was started again and waits "
+                f"for {', '.join(gone)}; try again in a little while"
+            )
         if rank >= self._servers:
             raise UserError(
                 f"server {address} has no place: the job has {self._servers} "
@@ -131,6 +140,7 @@ class Members:
 
     def seen(self, member: Member) -> None:
         member.last_seen = self._clock()
+        member.heard = True
 
     def set_state(self, member: Member, state: MemberState) -> None:
         member.state = state

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 from coordinator_rig import Rig, make_job, work
 
-from fleet_config.errors import UserError
+from fleet_config.errors import TryAgain, UserError
 from fleetps.coordinator.service import JobService
 
 
@@ -67,6 +67,17 @@ def test_events_are_in_the_file_once_and_in_order(tmp_path):
     assert lines[0]["time"].endswith("+00:00")
     assert rig.service.events(after=len(lines)).events == ()
     assert len(rig.service.events(after=2).events) == len(lines) - 2
+
+
+def test_a_new_server_is_told_to_try_again_while_the_old_one_may_still_come_back(tmp_path):
+    rig = Rig(tmp_path)
+    rig.assemble()
+    rig.restart()
+    with pytest.raises(TryAgain, match=r"and waits for server 0 \(10\.0\.0\.2:s0\)"):
+        rig.register("server", "other")
+    rig.beat("s0")
+    with pytest.raises(UserError, match="has no place: the job has 1 server "):
+        rig.register("server", "other")
 
 
 @pytest.mark.parametrize("how", ["finished", "failed", "new", "other job"])
