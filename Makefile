@@ -26,7 +26,7 @@ YAML_FILES = .yamllint.yaml $(wildcard conf/*.yaml)
 .PHONY: help setup train test test-unit test-cluster lint format doctor bench lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## make the virtual environment with the pinned dependencies
 
