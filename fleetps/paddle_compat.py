@@ -1,7 +1,7 @@
 """Every work-around for PaddlePaddle 2.6.2, each with the symptom it cures.
 
-Nothing else in FleetPS touches Paddle's private parts. Import this module before `paddle`: it checks the
-installation first, and so turns a wheel that can't work into one sentence.
+Nothing else in FleetPS touches Paddle's private parts. Import this module before `paddle`: it
+checks the installation first, and so turns a wheel that can't work into one sentence.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib.metadata
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ def check_installation() -> None:
     """Refuse versions that fail later in ways nobody can read.
 
     Raises:
-        UserError: Paddle is missing or has no parameter server (its core left the wheels after 3.0),
+        UserError: Paddle is missing or has no parameter server (its core left the wheels after
+        3.0),
             protobuf >= 5 ("a_sync_configs is not a attribute"), numpy >= 2 (crash at import).
     """
     for package, limit, mend in (
@@ -34,14 +36,17 @@ def check_installation() -> None:
     ):
         version = _version(package)
         if version is None or int(version.split(".")[0]) >= limit:
-            raise UserError(f"{package} {version or 'is missing'}: PaddlePaddle 2.6.2 needs {package} < {limit}: {mend}")
+            raise UserError(
+                f"{package} {version or 'is missing'}: PaddlePaddle 2.6.2 needs "
+                f"{package} < {limit}: {mend}"
+            )
     paddle_version = _version("paddlepaddle") or _version("paddlepaddle-gpu")
     if paddle_version is None:
         raise UserError("PaddlePaddle is missing: pip install paddlepaddle==2.6.2")
     if not paddle_version.startswith("2.6."):
         raise UserError(
-            f"PaddlePaddle {paddle_version} is not supported: FleetPS needs 2.6.2, the last tested wheel whose "
-            "parameter-server core is complete: pip install paddlepaddle==2.6.2"
+            f"PaddlePaddle {paddle_version} is not supported: FleetPS needs 2.6.2, the last tested "
+            "wheel with a complete parameter server: pip install paddlepaddle==2.6.2"
         )
 
 
@@ -62,19 +67,22 @@ from paddle.distributed.ps.utils.public import get_the_one_recv_context  # noqa:
 
 if not hasattr(core, "DistFleetWrapper"):
     raise UserError(
-        f"PaddlePaddle {paddle.__version__} was built without its parameter server: pip install paddlepaddle==2.6.2"
+        f"PaddlePaddle {paddle.__version__} was built without its parameter server: "
+        "pip install paddlepaddle==2.6.2"
     )
 
 
 def raise_rpc_limit() -> None:
     """Let messages of up to 2 GB pass. Call before `fleet.init`, in servers and workers.
 
-    Symptom: brpc refuses bodies over 64 MB; a pull then sleeps 300 s, a push is dropped with a log line only.
-    The flag can't be set through Paddle, so the two C++ globals are written directly.
+    Symptom: brpc refuses bodies over 64 MB; a pull then sleeps 300 s, a push is dropped with a log
+    line only. The flag can't be set through Paddle, so the two C++ globals are written directly.
     """
     library = ctypes.CDLL(str(Path(paddle.__file__).parent / "base" / "libpaddle.so"))
     ctypes.c_uint64.in_dll(library, "_ZN4brpc5fLU6419FLAGS_max_body_sizeE").value = RPC_BODY_LIMIT
-    ctypes.c_int64.in_dll(library, "_ZN4brpc5fLI6432FLAGS_socket_max_unwritten_bytesE").value = RPC_BODY_LIMIT
+    ctypes.c_int64.in_dll(
+        library, "_ZN4brpc5fLI6432FLAGS_socket_max_unwritten_bytesE"
+    ).value = RPC_BODY_LIMIT
 
 
 def runtime() -> Any:
@@ -83,10 +91,12 @@ def runtime() -> Any:
 
 
 def describe_tables(complete: Callable[[Any], None], client_flags: Mapping[str, str | int]) -> None:
-    """Write the whole description of tables and service ourselves. Call after `minimize`, before init_server/init_worker.
+    """Write the whole description of tables and service ourselves. Call after `minimize`, before
+    init_server/init_worker.
 
-    Symptoms: a sparse rule that isn't set becomes Adam; betas and epsilon of a configured Adam are overwritten with
-    0.9, 0.999, 1e-8; 1000 shards per table; time-outs can't be set (FLAGS_pserver_* in the environment do nothing).
+    Symptoms: a sparse rule that isn't set becomes Adam; betas and epsilon of a configured Adam are
+    overwritten with 0.9, 0.999, 1e-8; 1000 shards per table; time-outs can't be set
+    (FLAGS_pserver_* in the environment do nothing).
 
     Args:
         complete: gets Paddle's own PSParameter message and sets every field that matters.
@@ -99,7 +109,9 @@ def describe_tables(complete: Callable[[Any], None], client_flags: Mapping[str, 
             message = the_one_ps.the_one_ps_pb2.PSParameter()
             text_format.Parse(build(), message)
             complete(message)
-            message.init_gflags = " ".join(f"-{name}={value}" for name, value in client_flags.items())
+            message.init_gflags = " ".join(
+                f"-{name}={value}" for name, value in client_flags.items()
+            )
             return str(text_format.MessageToString(message))
 
         return build_completed
@@ -112,39 +124,55 @@ def dense_tables() -> list[tuple[int, list[str]]]:
     """(table id, parameter names in the order of the table) of each dense table of this job."""
     rt = runtime()
     names_by_table = get_the_one_recv_context(rt.context, split_dense_table=rt.is_heter_ps_mode)
-    return [(ctx.table_id(), names_by_table[ctx.table_id()]) for ctx in rt._send_ctx.values() if not ctx.is_sparse()]
+    return [
+        (ctx.table_id(), names_by_table[ctx.table_id()])
+        for ctx in rt._send_ctx.values()
+        if not ctx.is_sparse()
+    ]
 
 
 def pull_dense() -> None:
     """Copy the servers' dense parameters into the worker's scope.
 
-    Symptom: only the start of a `train_from_dataset` pulls them; at its end the worker lags the servers.
+    Symptom: only the start of a `train_from_dataset` pulls them; at its end the worker lags the
+    servers.
     """
     for table_id, names in dense_tables():
         runtime()._worker.pull_dense_params(paddle.static.global_scope(), table_id, names)
 
 
 def flush() -> None:
-    """Return when every push of this worker has reached the servers (pushes are merged and queued)."""
+    """Return when every push of this worker has reached the servers (pushes are merged and
+    queued).
+    """
     runtime()._worker.client_flush()
 
 
 def save_tables(directory: str, mode: int = 0) -> None:
-    """Write all tables into `directory` from one worker, while nobody else trains. Nothing is raised on failure."""
+    """Write all tables into `directory` from one worker, while nobody else trains. Nothing is
+    raised on failure.
+    """
     runtime()._worker.save_all_model(directory, mode)
 
 
 def skip_restart_init() -> None:
-    """Symptom: a worker 0 that joins again overwrites the dense table with fresh random values for everybody."""
+    """Symptom: a worker 0 that joins again overwrites the dense table with fresh random values for
+    everybody.
+    """
     os.environ["TEST_MODE"] = "1"
 
 
 def call_after_batch(hook: Callable[[Any, Any], None], first: Any, second: Any) -> None:
     """Append a call of `hook` with two tensors to the default main program.
 
-    Symptom: Paddle counts `self` of a method as an argument (IndexError in the training thread), so it gets a function.
+    Symptom: Paddle counts `self` of a method as an argument (IndexError in the training thread), so
+    it gets a function.
     """
-    paddle.static.py_func(lambda a, b: hook(a, b), x=[first, second], out=None)
+
+    def call(first: Any, second: Any) -> None:
+        hook(first, second)
+
+    paddle.static.py_func(call, x=[first, second], out=None)
 
 
 def rows_of(tensor: Any) -> int:
@@ -152,26 +180,35 @@ def rows_of(tensor: Any) -> int:
     return int(tensor.shape()[0])
 
 
-def remove_ops(program: Any, types: Sequence[str]) -> list[Any]:
-    """Remove all operators of these types from the global block; returns their (type, inputs, outputs, attributes)."""
+@dataclass(frozen=True)
+class Operator:
+    """An operator that was taken out of a program, to be put back elsewhere."""
+
+    type: str
+    inputs: dict[str, list[str]]
+    outputs: dict[str, list[str]]
+    attrs: dict[str, Any]
+
+
+def remove_ops(program: Any, types: Sequence[str]) -> list[Operator]:
+    """Take all operators of these types out of the global block, in order."""
     block = program.global_block()
     removed = []
     for index in reversed(range(len(block.ops))):
         op = block.ops[index]
         if op.type in types:
-            removed.append((op.type, _arguments(op, op.input_names, op.input), _arguments(op, op.output_names, op.output), op.all_attrs()))
+            inputs = {name: op.input(name) for name in op.input_names}
+            outputs = {name: op.output(name) for name in op.output_names}
+            removed.append(Operator(op.type, inputs, outputs, op.all_attrs()))
             block._remove_op(index)
-    return list(reversed(removed))
-
-
-def _arguments(op: Any, names: Sequence[str], get: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    return {name: get(name) for name in names}
+    return removed[::-1]
 
 
 def init_role() -> None:
     """Read this process's part from PADDLE_* variables.
 
-    FLAGS_LAUNCH_BARRIER=0: Paddle would wait for servers without a deadline; the agents have done it already.
+    FLAGS_LAUNCH_BARRIER=0: Paddle would wait for servers without a deadline; the agents have done
+    it already.
     """
     os.environ["FLAGS_LAUNCH_BARRIER"] = "0"
     os.environ["PADDLE_WITH_GLOO"] = "0"

@@ -25,7 +25,9 @@ Tensor = Any  # a paddle.static.Variable: Paddle ships no types
 
 
 class Params(pydantic.BaseModel):
-    """Base of a model's own parameters (`model.params` of the job file): unknown keys are errors."""
+    """Base of a model's own parameters (`model.params` of the job file): unknown keys are
+    errors.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -53,7 +55,10 @@ class Inputs:
             UserError: the job file has no such table, or the data set no sparse column.
         """
         if table not in self.dims:
-            raise UserError(f"the model uses the table '{table}', which the job file doesn't define: add tables.{table}")
+            raise UserError(
+                f"the model uses the table '{table}', which the job file doesn't define: "
+                f"add tables.{table}"
+            )
         return self.lookup(table)
 
 
@@ -68,7 +73,9 @@ class Model:
 _registry: dict[str, Model] = {}
 
 
-def register(name: str, params: type[Params]) -> Callable[[Callable[[Inputs, Any], Tensor]], Callable[[Inputs, Any], Tensor]]:
+def register(
+    name: str, params: type[Params]
+) -> Callable[[Callable[[Inputs, Any], Tensor]], Callable[[Inputs, Any], Tensor]]:
     """Decorator: make a build function known under `name` in the job file."""
 
     def add(build: Callable[[Inputs, Any], Tensor]) -> Callable[[Inputs, Any], Tensor]:
@@ -101,7 +108,8 @@ def parse_params(name: str, values: Mapping[str, Any]) -> Params:
     """Check `model.params` against the model's class.
 
     Raises:
-        UserError: an unknown key or a wrong value; names the key, the nearest valid one, and what is expected.
+        UserError: an unknown key or a wrong value; names the key, the nearest valid one, and what
+        is expected.
     """
     cls = get(name).params
     try:

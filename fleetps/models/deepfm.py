@@ -1,7 +1,7 @@
 """DeepFM (Guo et al., 2017): a factorisation machine beside a DNN over the same embeddings.
 
-The first value of each table row is the id's first-order weight, the others are its factors v. Second order:
-sum over pairs <v_i, v_j> = 0.5 * (|sum v_i|^2 - sum |v_i|^2) (Rendle, 2010).
+The first value of each table row is the id's first-order weight, the others are its factors v.
+Second order: sum over pairs <v_i, v_j> = 0.5 * (|sum v_i|^2 - sum |v_i|^2) (Rendle, 2010).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def build(inputs: Inputs, params: DeepFMParams) -> Tensor:
     if inputs.dense is not None:
         first = first + linear(inputs.dense, 1, "first")
     total = paddle.sum(factors, axis=1)
-    pairs = 0.5 * paddle.sum(total * total - paddle.sum(factors * factors, axis=1), axis=1, keepdim=True)
+    pairs = 0.5 * paddle.sum(
+        total * total - paddle.sum(factors * factors, axis=1), axis=1, keepdim=True
+    )
     deep = linear(mlp(flat(factors, inputs.dense), params.hidden), 1, "out")
     return first + pairs + deep

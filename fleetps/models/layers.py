@@ -14,8 +14,12 @@ def linear(x: Tensor, size: int, name: str) -> Tensor:
     return paddle.static.nn.fc(
         x,
         size,
-        weight_attr=paddle.ParamAttr(name=f"{name}.w", initializer=paddle.nn.initializer.XavierUniform()),
-        bias_attr=paddle.ParamAttr(name=f"{name}.b", initializer=paddle.nn.initializer.Constant(0.0)),
+        weight_attr=paddle.ParamAttr(
+            name=f"{name}.w", initializer=paddle.nn.initializer.XavierUniform()
+        ),
+        bias_attr=paddle.ParamAttr(
+            name=f"{name}.b", initializer=paddle.nn.initializer.Constant(0.0)
+        ),
     )
 
 
@@ -27,7 +31,9 @@ def mlp(x: Tensor, hidden: Sequence[int], name: str = "mlp") -> Tensor:
 
 
 def flat(embedding: Tensor, dense: Tensor | None) -> Tensor:
-    """Concatenate embeddings [batch, slots, k] and dense features [batch, D] to [batch, slots * k + D]."""
+    """Concatenate embeddings [batch, slots, k] and dense features [batch, D] to [batch, slots * k +
+    D].
+    """
     slots, dim = embedding.shape[1:]
     rows = paddle.reshape(embedding, [-1, slots * dim])
     return rows if dense is None else paddle.concat([rows, dense], axis=1)

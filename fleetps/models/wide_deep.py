@@ -1,7 +1,7 @@
 """Wide & Deep (Cheng et al., 2016): a linear model beside a DNN, trained together.
 
-The first value of each table row is the id's first-order (wide) weight, the others are its embedding (deep), so
-both cross the network in one pull.
+The first value of each table row is the id's first-order (wide) weight, the others are its
+embedding (deep), so both cross the network in one pull.
 """
 
 from __future__ import annotations

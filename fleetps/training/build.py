@@ -17,8 +17,20 @@ from fleetps.data.dataset import Dataset
 from fleetps.training import dense, local_table, sparse
 from fleetps.training.program import Network, batch_rows, build_network
 
-# Gets (summed loss [], label [batch, 1]) after each training batch, (logit, label) after each evaluation batch.
+# Gets (summed loss [], label [batch, 1]) after each training batch, (logit, label) after each
+# evaluation batch.
 Hook = Callable[[Any, Any], None]
+
+# gflags of the worker's RPC client. Merge limits: by default up to 13 batches are summed before a
+# push. Rows and dense parameters then lag by as many steps, and AdaGrad makes one step of 13:
+# 400,000 rows train to a loss of 0.59 in the first epoch where pushes at once give 0.50 and local
+# training 0.49.
+CLIENT_FLAGS = {
+    "pserver_push_dense_merge_limit": 0,
+    "pserver_push_sparse_merge_limit": 0,
+    "pserver_connect_timeout_ms": 10_000,
+    "pserver_timeout_ms": 500_000,
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,9 @@ def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook)
 
 
 def build_server(job: Job, dataset: Dataset) -> None:
-    """What a server has to know: its tables. Call after `fleet.init`, before `fleet.init_server`."""
+    """What a server has to know: its tables. Call after `fleet.init`, before
+    `fleet.init_server`.
+    """
     _minimized(job, dataset)
 
 
@@ -79,14 +93,16 @@ def build_local(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) 
 def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
     """The network after Paddle's parameter-server passes, and the start-up program that they left.
 
-    What is minimised is the summed loss divided by what the engine will multiply sparse gradients with, so that they
-    arrive as those of the summed loss.
+    What is minimised is the summed loss divided by what the engine will multiply sparse gradients
+    with, so that they arrive as those of the summed loss.
     """
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
         network = build_network(job, dataset, sparse.lookup_on_servers)
         scale = sparse.scale_per_row(dataset.columns)
-        objective = network.loss_sum / (scale * batch_rows(network.label)) if scale else network.loss_sum
+        objective = (
+            network.loss_sum / (scale * batch_rows(network.label)) if scale else network.loss_sum
+        )
         settings = strategy_of(job.mode)
         strategy = fleet.DistributedStrategy()
         strategy.a_sync = settings.a_sync
@@ -96,8 +112,9 @@ def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
         fleet.distributed_optimizer(paddle.optimizer.SGD(1.0), strategy).minimize(objective)
         startup = paddle.static.default_startup_program()
     network = dataclasses.replace(network, program=objective.block.program)
-    flags = {"pserver_connect_timeout_ms": 10_000, "pserver_timeout_ms": 500_000}
-    paddle_compat.describe_tables(lambda message: sparse.complete_description(job, message), flags)
+    paddle_compat.describe_tables(
+        lambda message: sparse.complete_description(job, message), CLIENT_FLAGS
+    )
     return network, startup
 
 
@@ -111,9 +128,14 @@ def _with_hooks(
     on_batch: Hook,
     on_evaluated: Hook,
 ) -> Programs:
-    for program, first, hook in ((train, network.loss_sum, on_batch), (evaluate, network.logit, on_evaluated)):
+    for program, first, hook in (
+        (train, network.loss_sum, on_batch),
+        (evaluate, network.logit, on_evaluated),
+    ):
         with paddle.static.program_guard(program):
             block = program.global_block()
-            paddle_compat.call_after_batch(hook, block.var(first.name), block.var(network.label.name))
+            paddle_compat.call_after_batch(
+                hook, block.var(first.name), block.var(network.label.name)
+            )
     feeds = [train.global_block().var(feed.name) for feed in network.feeds]
     return Programs(train, evaluate, startup, feeds, names, rate)

@@ -40,13 +40,15 @@ def load(rank: int) -> tuple[Job, Dataset]:
 def run(body: Callable[[], None]) -> NoReturn:
     """Run a child's body and end the process at once, with the exit code of the design.
 
-    Never by a normal return: Paddle's threads crash the interpreter's own shutdown (signal 11). A mistake or a lost
-    peer is left as one sentence in error.json for the agent.
+    Never by a normal return: Paddle's threads crash the interpreter's own shutdown (signal 11). A
+    mistake or a lost peer is left as one sentence in error.json for the agent.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr
+    )
     faulthandler.enable()
-    # Each branch ends inside its `except`: after it, the traceback's objects die, and a Paddle data set that is being
-    # read aborts the process in its destructor.
+    # Each branch ends inside its `except`: after it, the traceback's objects die, and a Paddle data
+    # set that is being read aborts the process in its destructor.
     try:
         body()
     except (UserError, DataError) as error:

@@ -21,7 +21,9 @@ INITIALISED = "dense-initialised"
 class Engine(Protocol):
     """What the worker's loop needs of the parameters."""
 
-    def build(self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook) -> build.Programs:
+    def build(
+        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
+    ) -> build.Programs:
         """Build the programs and make the parameters ready."""
 
     def refresh(self) -> None:
@@ -37,7 +39,9 @@ class Engine(Protocol):
 class LocalEngine:
     """One process, no servers."""
 
-    def build(self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook) -> build.Programs:
+    def build(
+        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
+    ) -> build.Programs:
         """See `Engine`."""
         programs = build.build_local(job, dataset, on_batch, on_evaluated)
         paddle.static.Executor(paddle.CPUPlace()).run(programs.startup)
@@ -61,7 +65,9 @@ class ServerEngine:
         self._instance = instance
         self._rank = rank
 
-    def build(self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook) -> build.Programs:
+    def build(
+        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
+    ) -> build.Programs:
         """See `Engine`. Worker 0's initial dense values go to the servers before anybody pulls."""
         paddle_compat.raise_rpc_limit()
         paddle_compat.init_role()
@@ -82,8 +88,8 @@ class ServerEngine:
         while 0 not in self._client.arrived(INITIALISED).ranks:
             if time.monotonic() > end:
                 raise TryAgain(
-                    f"worker {self._rank} waited {deadline:g} s for worker 0 to send the initial dense parameters "
-                    "(cluster.deadlines.barrier)"
+                    f"worker {self._rank} waited {deadline:g} s for worker 0 to send the initial "
+                    "dense parameters (cluster.deadlines.barrier)"
                 )
             time.sleep(0.1)
 
@@ -98,4 +104,3 @@ class ServerEngine:
     def close(self) -> None:
         """See `Engine`."""
         fleet.stop_worker()
-

@@ -6,8 +6,11 @@ import threading
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fleetps.coordinator.messages import LOGIT_BINS, LOGIT_LIMIT, Evaluation
+
+Floats = npt.NDArray[np.float64]
 
 
 class ScoreCounter:
@@ -48,7 +51,10 @@ class ScoreCounter:
             ValueError: a score was NaN or infinite.
         """
         if self._not_finite:
-            raise ValueError(f"{self._not_finite} of {self._rows} scores are NaN or infinite: the model has diverged")
+            raise ValueError(
+                f"{self._not_finite} of {self._rows} scores are NaN or infinite: "
+                "the model has diverged"
+            )
         used = np.flatnonzero(self._bins.any(axis=1))
         return Evaluation(
             bins={int(i): (int(self._bins[i, 0]), int(self._bins[i, 1])) for i in used},
@@ -59,12 +65,14 @@ class ScoreCounter:
         )
 
 
-def bin_of(logits: np.ndarray) -> np.ndarray:
+def bin_of(logits: Floats) -> npt.NDArray[np.int64]:
     """Index of each logit's bin (see coordinator.messages.LOGIT_BINS)."""
     index = np.floor((logits + LOGIT_LIMIT) * (LOGIT_BINS / (2 * LOGIT_LIMIT)))
-    return np.clip(index, 0, LOGIT_BINS - 1).astype(np.int64)
+    return np.asarray(np.clip(index, 0, LOGIT_BINS - 1), np.int64)
 
 
-def log_loss(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """-log p(label) per row, from logits without overflow: max(z, 0) - z * y + log(1 + exp(-|z|))."""
-    return np.maximum(logits, 0) - logits * labels + np.log1p(np.exp(-np.abs(logits)))
+def log_loss(logits: Floats, labels: npt.NDArray[np.int64]) -> Floats:
+    """-log p(label) per row, from logits without overflow: max(z, 0) - z * y + log(1 +
+    exp(-|z|)).
+    """
+    return np.asarray(np.maximum(logits, 0) - logits * labels + np.log1p(np.exp(-np.abs(logits))))

@@ -50,7 +50,9 @@ class Feed:
         return LoadingTask(task, dataset, files)
 
     def _describe(self, task: Task, index: int) -> Path:
-        """Paddle starts one pipe command per file and hands it that file: here the description of a slice."""
+        """Paddle starts one pipe command per file and hands it that file: here the description of a
+        slice.
+        """
         part = task.slices[index]
         file = self._directory / f"task-{task.id}-{index}.json"
         seed = None if task.shuffle_seed is None else task.shuffle_seed + index
@@ -73,7 +75,8 @@ class LoadingTask:
         """The dataset, with every row of the task in memory.
 
         Raises:
-            DataError: a file is missing, damaged or shorter than promised, or rows were lost on the way.
+            DataError: a file is missing, damaged or shorter than promised, or rows were lost on the
+            way.
         """
         self._wait()
         for file in self._files:
@@ -93,7 +96,9 @@ class LoadingTask:
         try:
             outcome = json.loads(_report(file).read_text())
         except FileNotFoundError:
-            raise DataError(f"{json.loads(file.read_text())['shard']}: the process that read it was killed") from None
+            raise DataError(
+                f"{json.loads(file.read_text())['shard']}: the process that read it was killed"
+            ) from None
         if "error" in outcome:
             raise DataError(outcome["error"])
 

@@ -1,7 +1,8 @@
 """Sparse tables of the `local` role: the servers' rules as ordinary operators in one process.
 
-An independent route to the same mathematics, which makes it the baseline of the parity tests. Ids are taken modulo a
-capacity of 16 times the data set's distinct ids, so that 6 % of the ids share a row with another at most.
+An independent route to the same mathematics, which makes it the baseline of the parity tests. Ids
+are taken modulo a capacity of 16 times the data set's distinct ids, so that 6 % of the ids share a
+row with another at most.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class LocalTables:
         width = state_width(table)
         state = _persistable(f"{name}.state", [self._capacity, width], 0.0) if width else None
         flat = paddle.reshape(ids[0] if len(ids) == 1 else paddle.concat(ids, axis=0), [-1])
-        keys, places, counts = paddle.unique(flat % self._capacity, return_inverse=True, return_counts=True)
+        keys, places, counts = paddle.unique(
+            flat % self._capacity, return_inverse=True, return_counts=True
+        )
         rows = paddle.gather(values, keys)
         rows.stop_gradient = False
         counts = paddle.reshape(paddle.cast(counts, "float32"), [-1, 1])
@@ -64,7 +67,9 @@ class LocalTables:
         for part in ids:
             end = start + paddle.shape(part)[0:1]
             piece = paddle.slice(rows, axes=[0], starts=[start], ends=[end])
-            parts.append(paddle.static.nn.sequence_lod.lod_reset(piece, y=part) if part.lod_level else piece)
+            parts.append(
+                paddle.static.nn.sequence_lod.lod_reset(piece, y=part) if part.lod_level else piece
+            )
             start = end
         return parts
 
@@ -93,7 +98,9 @@ def _update(pulled: _Pulled, gradient: Tensor) -> None:
         scale = paddle.sqrt(rule.initial_g2sum / (rule.initial_g2sum + sums))
         first, rest = gradient[:, :1], gradient[:, 1:]
         step = paddle.concat([first * scale[:, :1], rest * scale[:, 1:]], axis=1)
-        added = paddle.concat([first * first, paddle.mean(rest * rest, axis=1, keepdim=True)], axis=1)
+        added = paddle.concat(
+            [first * first, paddle.mean(rest * rest, axis=1, keepdim=True)], axis=1
+        )
         _write(pulled.state, pulled.keys, sums + added)
         new = old - rule.learning_rate * step
     elif isinstance(rule, AdamRule):
@@ -104,7 +111,9 @@ def _update(pulled: _Pulled, gradient: Tensor) -> None:
 
 
 def _adam(pulled: _Pulled, rule: AdamRule, old: Tensor, gradient: Tensor) -> Tensor:
-    """State per row: m [dim], v [dim], 1 - beta1^t, 1 - beta2^t (so that zeros are the right start)."""
+    """State per row: m [dim], v [dim], 1 - beta1^t, 1 - beta2^t (so that zeros are the right
+    start).
+    """
     dim = pulled.table.dim
     state = paddle.gather(pulled.state, pulled.keys)
     m = rule.beta1 * state[:, :dim] + (1 - rule.beta1) * gradient
@@ -112,15 +121,21 @@ def _adam(pulled: _Pulled, rule: AdamRule, old: Tensor, gradient: Tensor) -> Ten
     seen1 = 1 - rule.beta1 * (1 - state[:, 2 * dim : 2 * dim + 1])
     seen2 = 1 - rule.beta2 * (1 - state[:, 2 * dim + 1 :])
     _write(pulled.state, pulled.keys, paddle.concat([m, v, seen1, seen2], axis=1))
-    return old - rule.learning_rate * paddle.sqrt(seen2) / seen1 * m / (paddle.sqrt(v) + rule.epsilon)
+    return old - rule.learning_rate * paddle.sqrt(seen2) / seen1 * m / (
+        paddle.sqrt(v) + rule.epsilon
+    )
 
 
 def _persistable(name: str, shape: list[int], spread: float) -> Tensor:
     """A variable that lives across steps, uniform in [-spread, spread] at first."""
     main, startup = paddle.static.default_main_program(), paddle.static.default_startup_program()
-    variable = main.global_block().create_var(name=name, shape=shape, dtype="float32", persistable=True)
+    variable = main.global_block().create_var(
+        name=name, shape=shape, dtype="float32", persistable=True
+    )
     variable.stop_gradient = True
-    start = startup.global_block().create_var(name=name, shape=shape, dtype="float32", persistable=True)
+    start = startup.global_block().create_var(
+        name=name, shape=shape, dtype="float32", persistable=True
+    )
     paddle.nn.initializer.Uniform(-spread, spread)(start, startup.global_block())
     return variable
 

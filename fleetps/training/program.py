@@ -1,7 +1,7 @@
 """Builds the static programs of a job: the same network for server, worker and local.
 
-Gradients: a sparse row gets that of the *summed* log loss, the sum over its examples, whatever the batch size and the
-number of workers; dense parameters get that of the *mean* loss of the batch.
+Gradients: a sparse row gets that of the *summed* log loss, the sum over its examples, whatever the
+batch size and the number of workers; dense parameters get that of the *mean* loss of the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Lookup = Callable[[str, int, list[Tensor]], list[Tensor]]
 
 @dataclass(frozen=True)
 class Network:
-    """Variables of the forward pass. label [batch, 1] int64, logit [batch, 1] float32, loss_sum [] float32."""
+    """Variables of the forward pass. label [batch, 1] int64, logit [batch, 1] float32, loss_sum []
+    float32.
+    """
 
     program: Any
     feeds: list[Tensor]
@@ -38,24 +40,31 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
     """Append the forward pass of the job's model to the default main program.
 
     Raises:
-        UserError: the data set has no label column or no sparse one, or the model doesn't fit the job file.
+        UserError: the data set has no label column or no sparse one, or the model doesn't fit the
+        job file.
     """
     feeds = {column.name: _feed(column) for column in dataset.columns}
     labels = [column for column in dataset.columns if column.kind == "label"]
     if len(labels) != 1:
-        raise UserError(f"{dataset.path}: a data set needs exactly one label column, this one has {len(labels)}")
+        raise UserError(
+            f"{dataset.path}: a data set needs exactly one label column, it has {len(labels)}"
+        )
     label = feeds[labels[0].name]
     dense = [feeds[column.name] for column in dataset.columns if column.kind == "dense"]
     sparse = [column for column in dataset.columns if column.kind == "sparse"]
     if not sparse:
-        raise UserError(f"{dataset.path}: has no sparse column, and a model without one needs no parameter server")
+        raise UserError(
+            f"{dataset.path}: has no sparse column, so there is nothing for servers to hold"
+        )
 
     @functools.cache
     def rows_of_all_slots(table: str) -> Tensor:
         dim = job.tables[table].dim
         ids = [_flat_ids(feeds[column.name], column) for column in sparse]
         rows = lookup(table, dim, ids)
-        return _concat([_per_example(row, column, dim) for row, column in zip(rows, sparse, strict=True)])
+        return _concat(
+            [_per_example(row, column, dim) for row, column in zip(rows, sparse, strict=True)]
+        )
 
     inputs = models.Inputs(
         dense=_concat(dense) if dense else None,
@@ -72,7 +81,7 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
 
 def _feed(column: Column) -> Tensor:
     """Single-valued slots come as one tensor: fewer operators, 10-20 % faster than one each."""
-    name = f"column.{column.name}"  # bare names such as "show" collide with variables that Paddle makes
+    name = f"column.{column.name}"  # bare "show" would collide with a variable that Paddle makes
     if column.kind == "dense":
         return paddle.static.data(name, [-1, column.width], "float32")
     if column.kind == "label":

@@ -1,4 +1,6 @@
-"""A worker's second thread: reports progress each second, and ends the process when the job is over elsewhere."""
+"""A worker's second thread: reports progress each second, and ends the process when the job is over
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,17 @@ PARK_TIMEOUT = 5.0  # seconds for a thread to finish its batch
 class Reporter:
     """Speaks for the training threads, which are inside Paddle.
 
-    At SIGTERM, or when the job failed or stops: each thread finishes its batch, what it learnt is flushed, the leases
-    go back, the process exits 143.
+    At SIGTERM, or when the job failed or stops: each thread finishes its batch, what it learnt is
+    flushed, the leases go back, the process exits 143.
     """
 
     def __init__(
-        self, client: Coordinator, instance: str, hook: StepHook, threads: int, flush: Callable[[], None]
+        self,
+        client: Coordinator,
+        instance: str,
+        hook: StepHook,
+        threads: int,
+        flush: Callable[[], None],
     ) -> None:
         self._client = client
         self._instance = instance
@@ -60,7 +67,9 @@ class Reporter:
         """Whether the job is over."""
         counts = self._hook.counts()
         try:
-            state = self._client.progress(self._instance, task, counts.rows, counts.steps, counts.loss_sum)
+            state = self._client.progress(
+                self._instance, task, counts.rows, counts.steps, counts.loss_sum
+            )
         except TryAgain as error:
             log.error("%s", error)
             child.end(EXIT_TRY_AGAIN)

@@ -1,7 +1,7 @@
 """Learning-rate schedules as plain functions of the step.
 
-A step is a batch, counted over the whole job: a task knows how many rows were leased before it, so every worker finds
-its place without asking.
+A step is a batch, counted over the whole job: a task knows how many rows were leased before it, so
+every worker finds its place without asking.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ def factor(schedule: Schedule, step: int, total_steps: int) -> float:
     if isinstance(schedule, LinearSchedule | CosineSchedule):
         end = total_steps if schedule.total_steps == "auto" else schedule.total_steps
         part = min(1.0, (step - schedule.warmup_steps) / max(1, end - schedule.warmup_steps))
-        left = 1.0 - part if isinstance(schedule, LinearSchedule) else 0.5 * (1.0 + math.cos(math.pi * part))
+        left = (
+            1.0 - part
+            if isinstance(schedule, LinearSchedule)
+            else 0.5 * (1.0 + math.cos(math.pi * part))
+        )
         return schedule.min_factor + (1.0 - schedule.min_factor) * left
     return 1.0

@@ -1,6 +1,8 @@
-"""The server child: `python -m fleetps.training.server` in a directory with job.json and PADDLE_* in the environment.
+"""The server child: `python -m fleetps.training.server` in a directory with job.json and PADDLE_*
+in the environment.
 
-It holds table shards until it is told to stop; it can run no Python meanwhile, so its agent watches it from outside.
+It holds table shards until it is told to stop; it can run no Python meanwhile, so its agent watches
+it from outside.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import os
 
 from fleetps import paddle_compat  # first: checks the installation
+
 from fleetps.training import build, child  # isort: skip
 
 from paddle.distributed import fleet

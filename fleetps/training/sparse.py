@@ -13,24 +13,31 @@ from fleetps.data.dataset import Column
 
 Tensor = Any
 
-_RULE_NAMES = {NaiveRule: "SparseNaiveSGDRule", AdagradRule: "SparseAdaGradSGDRule", AdamRule: "SparseAdamSGDRule"}
+_RULE_NAMES = {
+    NaiveRule: "SparseNaiveSGDRule",
+    AdagradRule: "SparseAdaGradSGDRule",
+    AdamRule: "SparseAdamSGDRule",
+}
 
 
 def lookup_on_servers(table: str, dim: int, ids: list[Tensor]) -> list[Tensor]:
     """Rows of a distributed table; Paddle's passes turn it into one pull and one push per batch."""
     # The first size is a formality: rows are made when an id is pushed for the first time.
     return [
-        paddle.static.nn.sparse_embedding(part, size=[1 << 20, dim], param_attr=paddle.ParamAttr(name=table))
+        paddle.static.nn.sparse_embedding(
+            part, size=[1 << 20, dim], param_attr=paddle.ParamAttr(name=table)
+        )
         for part in ids
     ]
 
 
 def scale_per_row(columns: Sequence[Column]) -> int | None:
-    """By how much the engine multiplies sparse gradients, per row of the batch, before it pushes them.
+    """By how much the engine multiplies sparse gradients, per row of the batch, before it pushes
+    them.
 
-    It multiplies them by "the batch size": the first dimension of the ids it looked up (here rows * slots, as the slots
-    of a column are looked up as one tensor), or the rows for a column with several ids per row. When the columns
-    disagree it doesn't multiply at all, which is None here.
+    It multiplies them by "the batch size": the first dimension of the ids it looked up (here rows *
+    slots, as the slots of a column are looked up as one tensor), or the rows for a column with
+    several ids per row. When the columns disagree it doesn't multiply at all, which is None here.
     """
     factors = {column.width or 1 for column in columns if column.kind == "sparse"}
     return factors.pop() if len(factors) == 1 else None
@@ -39,7 +46,8 @@ def scale_per_row(columns: Sequence[Column]) -> int | None:
 def complete_description(job: Job, message: Any) -> None:
     """Set every field of the job's tables in Paddle's PSParameter message.
 
-    `SparseAccessor` keeps [first value | the other values] per row, each part with the state of its rule.
+    `SparseAccessor` keeps [first value | the other values] per row, each part with the state of its
+    rule.
     """
     for table in message.server_param.downpour_server_param.downpour_table_param:
         _complete(job, table)

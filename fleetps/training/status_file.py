@@ -1,4 +1,6 @@
-"""The state of a local run, for the agent that shows it: written to a file, since nobody serves HTTP."""
+"""The state of a local run, for the agent that shows it: written to a file, since nobody serves
+HTTP.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ class StatusFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._over.set()
         self._thread.join()

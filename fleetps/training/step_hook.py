@@ -1,4 +1,6 @@
-"""What happens in Python once per batch: counting, the learning rate, stopping. Under 1 % of a step."""
+"""What happens in Python once per batch: counting, the learning rate, stopping. Under 1 % of a
+step.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,15 @@ class StepHook:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = Counts()
-        self._rate: Callable[[int], float] = lambda step: 0.0
+        self._rate: Callable[[int], float] | None = None
         self._rate_tensor: Any = None
         self._parking = threading.Event()
         self._parked = threading.Semaphore(0)
 
     def begin(self, rate: Callable[[int], float], rate_variable: str) -> None:
-        """Start a task: counts at zero; `rate` gives the learning rate of the task's step (from 0)."""
+        """Start a task: counts at zero; `rate` gives the learning rate of the task's step (from
+        0).
+        """
         with self._lock:
             self._counts = Counts()
             self._rate = rate
@@ -54,6 +58,7 @@ class StepHook:
             self._set_rate(self._counts.steps)
 
     def _set_rate(self, step: int) -> None:
+        assert self._rate is not None, "begin() comes before the first batch"
         self._rate_tensor.set(np.array([self._rate(step)], "float32"), paddle.CPUPlace())
 
     def counts(self) -> Counts:
@@ -62,9 +67,11 @@ class StepHook:
             return self._counts
 
     def park(self, threads: int, timeout: float) -> bool:
-        """Let every training thread finish its batch and then wait for ever; the process is about to end.
+        """Let every training thread finish its batch and then wait for ever; the process is about
+        to end.
 
-        A call of Paddle's trainer can't be left half-way otherwise: an exception out of it crashes the next one.
+        A call of Paddle's trainer can't be left half-way otherwise: an exception out of it crashes
+        the next one.
 
         Returns:
             False if a thread was still in its batch after `timeout` seconds.

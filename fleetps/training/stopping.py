@@ -1,7 +1,7 @@
 """SIGTERM for a process whose main thread is inside Paddle, where no Python handler runs.
 
-Import before Paddle: a signal that is blocked in the first thread is blocked in every thread made later, so that one
-thread of ours receives it.
+Import before Paddle: a signal that is blocked in the first thread is blocked in every thread made
+later, so that one thread of ours receives it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _on_stop: list[Callable[[], None]] = []
 
 
 def on_stop(action: Callable[[], None]) -> None:
-    """What to do at SIGTERM, on the signal's thread, before the process exits 143; the newest replaces older ones."""
+    """What to do at SIGTERM, on the signal's thread, before the process exits 143; the newest
+    replaces older ones.
+    """
     _on_stop[:] = [action]
 
 

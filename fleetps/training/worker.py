@@ -1,7 +1,7 @@
 """The worker child: `python -m fleetps.training.worker` in a directory with job.json.
 
-The loop: lease a task, read it, train or evaluate it, report it done; the next one is read meanwhile. The coordinator
-decides what comes next, so there is no epoch loop here.
+The loop: lease a task, read it, train or evaluate it, report it done; the next one is read
+meanwhile. The coordinator decides what comes next, so there is no epoch loop here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetps.training import stopping  # first: before Paddle starts threads  # noqa: F401
+
 from fleetps.training import child  # isort: skip
 
 import paddle
@@ -20,7 +21,17 @@ import paddle
 from fleet_config.errors import TryAgain
 from fleet_config.job import Job
 from fleetps.coordinator.client import CoordinatorClient
-from fleetps.coordinator.messages import Coordinator, Finish, Flush, Lease, Stop, Task, TaskAnswer, TaskLease, Wait
+from fleetps.coordinator.messages import (
+    Coordinator,
+    Finish,
+    Flush,
+    Lease,
+    Stop,
+    Task,
+    TaskAnswer,
+    TaskLease,
+    Wait,
+)
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
@@ -37,7 +48,9 @@ log = logging.getLogger(__name__)
 class Worker:
     """Trains and evaluates what the coordinator leases to it, until the job is finished."""
 
-    def __init__(self, job: Job, dataset: Dataset, client: Coordinator, instance: str, engine: Engine) -> None:
+    def __init__(
+        self, job: Job, dataset: Dataset, client: Coordinator, instance: str, engine: Engine
+    ) -> None:
         self._job = job
         self._client = client
         self._instance = instance
@@ -109,10 +122,14 @@ class Worker:
         first = task.rows_before // self._job.data.batch_size
         self._hook.begin(lambda step: self._rate(first + step), self._programs.learning_rate)
         self._reporter.begin(task.id)
-        self._executor.train_from_dataset(self._programs.train, data, thread=self._job.cluster.threads)
+        self._executor.train_from_dataset(
+            self._programs.train, data, thread=self._job.cluster.threads
+        )
         self._reporter.end()
         counts = self._hook.counts()
-        answer = self._client.done(self._instance, task.id, counts.rows, counts.steps, counts.loss_sum)
+        answer = self._client.done(
+            self._instance, task.id, counts.rows, counts.steps, counts.loss_sum
+        )
         _heed(answer, task)
 
     def _rate(self, step: int) -> float:
@@ -120,13 +137,19 @@ class Worker:
         return settings.learning_rate * factor(settings.schedule, step, self._total_steps)
 
     def _evaluate(self, task: Task, data: Any) -> None:
-        if self._training:  # everybody has flushed before the coordinator leases the first evaluation task
+        if (
+            self._training
+        ):  # everybody has flushed before the coordinator leases the first evaluation task
             self._engine.refresh()
             self._training = False
         self._scores.reset()
-        self._executor.infer_from_dataset(self._programs.evaluate, data, thread=self._job.cluster.threads)
+        self._executor.infer_from_dataset(
+            self._programs.evaluate, data, thread=self._job.cluster.threads
+        )
         result = self._scores.result()
-        answer = self._client.done(self._instance, task.id, result.rows, 0, result.log_loss_sum, result)
+        answer = self._client.done(
+            self._instance, task.id, result.rows, 0, result.log_loss_sum, result
+        )
         _heed(answer, task)
 
 
