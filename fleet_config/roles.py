@@ -39,6 +39,11 @@ class Role:
     # What said so, for messages: "ROLE=SERVER".
     source: str = "no role in the environment"
 
+    @property
+    def coordinator_beside_server_0(self) -> bool:
+        """Whether the coordinator's address follows from a static list of servers."""
+        return bool(self.servers) and self.coordinator == coordinator_endpoint(self.servers[0])
+
 
 class _Claims:
     """The claims by what they are about; those that disagree are refused."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from fleet_config.endpoints import coordinator_endpoint
 from fleet_config.errors import FleetError
 from fleet_config.job import Job
 from fleet_config.roles import Role
@@ -32,17 +31,13 @@ def plan(config: str, job: Job, role: Role) -> list[str]:
 def _members(job: Job, role: Role) -> Iterator[str]:
     dynamic = f"registers with {role.coordinator}" if role.coordinator else _ON_ONE_MACHINE
     coordinator = role.coordinator or _ON_ONE_MACHINE
-    beside = ", started by server 0" if _beside_server_0(role) else ""
+    beside = ", started by server 0" if role.coordinator_beside_server_0 else ""
     yield f"coordinator  {coordinator}{beside}"
     for rank in range(len(role.servers) or job.cluster.servers):
         yield f"server {rank}     {role.servers[rank] if role.servers else dynamic}"
     for rank in range(role.worker_count or job.cluster.workers):
         address = role.workers[rank] if role.workers else dynamic
         yield f"worker {rank}     {address}, {job.cluster.threads} threads"
-
-
-def _beside_server_0(role: Role) -> bool:
-    return bool(role.servers) and role.coordinator == coordinator_endpoint(role.servers[0])
 
 
 def _work(job: Job) -> Iterator[str]:
