@@ -220,9 +220,9 @@ class Store:
     ) -> dict[str, int]:
         """Rows of the tasks in each state, of one phase or of all that were made."""
         rows = self._db.execute(
-            "SELECT state, SUM(rows) FROM tasks WHERE (?1 IS NULL OR epoch = ?1) "
-            "AND (?2 IS NULL OR training = ?2) GROUP BY state",
-            (epoch, training),
+            "SELECT state, SUM(rows) FROM tasks WHERE (:epoch IS NULL OR epoch = :epoch) "
+            "AND (:training IS NULL OR training = :training) GROUP BY state",
+            {"epoch": epoch, "training": training},
         )
         return dict(rows.fetchall())
 

@@ -157,6 +157,25 @@ def test_a_worker_that_leaves_gives_its_rank_to_the_next(rig):
     assert rig.state().job == "running"
 
 
+def test_who_has_left_does_not_come_back_by_a_late_heartbeat(rig):
+    rig.assemble()
+    rig.service.heartbeat("w0", "exited")
+    rig.service.heartbeat("w0", "running")
+    assert rig.service.lease("w0").kind == "stop"
+    assert rig.register("worker", "replacement") == 0
+
+
+def test_who_dies_after_the_end_is_noted_and_not_waited_for(rig):
+    rig.assemble()
+    rig.service.stop("Ctrl-C")
+    for name in ("s0", "s1", "w0"):
+        rig.service.heartbeat(name, "exited")
+    assert not rig.service.ended()
+    assert rig.pass_time(11).reason == "Ctrl-C"
+    assert rig.service.ended()
+    assert [e.who for e in rig.service.events().events if e.kind == "lost"] == ["worker 1"]
+
+
 def test_a_stop_reaches_everybody(rig):
     rig.assemble()
     rig.service.stop("Ctrl-C")
