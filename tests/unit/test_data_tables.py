@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -221,15 +220,6 @@ def test_whole_numbers_of_parquet_have_the_ids_of_their_digits(tmp_path: Path) -
     assert [row["ids"][0] for row in rows] == [id_of(text, "item") for text in texts]
     assert rows[0]["tags"] == [id_of("7", "tags"), id_of("5", "tags")]
     assert rows[1]["tags"] == [id_of("5", "tags")]
-
-
-def test_parquet_written_by_pandas(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"y": [0, 1], "x": [1.5, None], "c": ["a", None]})
-    frame.to_parquet(tmp_path / "t.parquet")
-    meaning = Schema(format="parquet", label="y", dense={"x": "none"}, categorical=["c"])
-    rows = read_rows(converted(tmp_path, ParquetSource([tmp_path / "t.parquet"], meaning)), "train")
-    assert [row["dense"] for row in rows] == [[1.5, 0.0], [0.0, 1.0]]
-    assert [row["ids"] for row in rows] == [[id_of("a", "c")], [id_of("", "c")]]
 
 
 @pytest.mark.parametrize(
