@@ -25,7 +25,7 @@ class Heartbeat:
         self._answered = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self.answer: JobState | None = None
-        self.trouble = ""  # why the last beat was not answered well
+        self.trouble = ""  # why the last beat was not answered, if it was not
 
     def start(self) -> None:
         self._answered = time.monotonic()
@@ -37,15 +37,18 @@ class Heartbeat:
         self._wake.set()
 
     def silence(self) -> float:
-        """Seconds since the coordinator last answered well."""
+        """Seconds since the coordinator last answered."""
         return time.monotonic() - self._answered
 
-    def stop(self) -> None:
-        """No beat is sent after this returns, so that `exited` can be the last word."""
+    def stop(self) -> bool:
+        """No beat is sent after this returns; whether the coordinator answered until the end."""
         self._ends = True
         self._wake.set()
+        if self.trouble:
+            self._client.close()  # nobody answers: don't wait for it
         if self._thread.is_alive():
             self._thread.join()
+        return not self.trouble
 
     def _run(self) -> None:
         while not self._ends:
@@ -58,6 +61,8 @@ class Heartbeat:
             self.answer = self._client.heartbeat(self._instance, self._state)
         except FleetError as error:
             self.trouble = str(error)
-            _log.warning("heartbeat: %s", error)
+            if not self._ends:
+                _log.warning("heartbeat: %s", error)
         else:
             self._answered = time.monotonic()
+            self.trouble = ""

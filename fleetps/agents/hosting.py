@@ -51,6 +51,7 @@ class HostedCoordinator:
 
     def start(self, bind: str, *, new: bool) -> None:
         """Returns when it answers. `new` forgets an unfinished run of the same job."""
+        self._run.create()
         self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
         address_file = self._run.path / ADDRESS_FILE
         address_file.unlink(missing_ok=True)

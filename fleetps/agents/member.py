@@ -20,7 +20,7 @@ from fleetps.agents.membership import Membership, end_of
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import MemberRole
 from fleetps.system.logtail import tail
-from fleetps.system.process import Child
+from fleetps.system.process import Child, end_all
 from fleetps.system.rundir import RunDirectory
 from fleetps.system.signals import StopRequest
 
@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 POLL_SECONDS = 0.1
 # A peer's death often shows first as a crash here; its own agent gets this long to report it.
 _ROOT_CAUSE_SECONDS = 2.0
-# A job that has failed has no work worth finishing.
-_FAILED_GRACE_SECONDS = 1.0
+# What a child gets that has no work worth finishing: the job has failed.
+_LAST_GRACE_SECONDS = 1.0
 
 
 class Member:
@@ -99,7 +99,7 @@ class Member:
             raise
         finally:
             if child is not None:
-                child.kill()
+                end_all([child], _LAST_GRACE_SECONDS)
             self.membership.leave()
 
     def _join(self) -> None:
@@ -167,9 +167,6 @@ class Member:
             return self.finish(child)
         if end.job == "stopping":
             self.wind_down(child)
-        else:
-            child.terminate()
-            child.wait(_FAILED_GRACE_SECONDS)
         raise end_of(end)
 
     def _child_ended(self, child: Child, code: int) -> None:

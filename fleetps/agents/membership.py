@@ -37,7 +37,8 @@ class Membership:
         self.missing: tuple[str, ...] = ()
         self._job = job
         self._patience = patience
-        self._heartbeat = Heartbeat(self.client, self.instance, job.cluster.heartbeat)
+        beats = CoordinatorClient(coordinator, self._token, _CALL_SECONDS)
+        self._heartbeat = Heartbeat(beats, self.instance, job.cluster.heartbeat)
 
     @property
     def joined(self) -> bool:
@@ -89,7 +90,7 @@ class Membership:
 
     def check_coordinator(self) -> None:
         """Raise when it has been silent for too long."""
-        if self._lost():
+        if self._heartbeat.silence() > self._patience:
             raise TryAgain(
                 f"the coordinator at {self.coordinator} has not answered for "
                 f"{self._patience:.0f} s: {self._heartbeat.trouble}"
@@ -110,26 +111,24 @@ class Membership:
             )
 
     def stop_job(self, signal: str) -> JobState:
-        """Ask for the end of the whole job; it may have ended already, in another way."""
+        """Ask for the end of the whole job; it may have ended already, in another way.
+
+        Stopped when the coordinator can't be asked: then nothing is left to end with care.
+        """
         reason = f"{self.name} was asked to stop ({signal})"
         try:
             return self.client.stop(reason)
         except FleetError as error:
-            _log.warning("the coordinator was not told: %s", error)
-            return JobState(job="stopping", generation=self.generation, reason=reason)
+            raise Stopped(f"{reason}; the coordinator was not told: {error}") from None
 
     def leave(self) -> None:
         """The last word: nobody needs to wait for this member any longer."""
-        self._heartbeat.stop()
-        if not self.joined or self._lost():
+        if not self._heartbeat.stop() or not self.joined:
             return
         try:
             self.client.heartbeat(self.instance, "exited")
         except FleetError as error:
             _log.debug("left without a word: %s", error)
-
-    def _lost(self) -> bool:
-        return self._heartbeat.silence() > self._patience
 
 
 def any_present(members: Sequence[WorkerStatus | ServerStatus], heartbeat: float) -> bool:

@@ -40,7 +40,7 @@ class RunDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep every other run of this name out, until this process ends, however it ends."""
-        self._create()
+        self.create()
         with (self.path / _LOCK).open("a+", encoding="ascii") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,7 +73,7 @@ class RunDirectory:
     def _belongs_to_a_run(entry: Path) -> bool:
         return entry.name != _LOCK and not entry.name.startswith(_PREVIOUS)
 
-    def _create(self) -> None:
+    def create(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
