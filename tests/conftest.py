@@ -15,11 +15,21 @@ MARK = "FLEETPS_TEST_MARK"
 _END_SECONDS = 5.0
 
 
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
 @pytest.fixture
 def free_port() -> int:
     """A TCP port on loopback that nothing uses at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return _free_port()
+
+
+@pytest.fixture(scope="module")
+def module_port() -> int:
+    """The same for fixtures that live as long as a module."""
+    return _free_port()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,107 @@
+"""A server or worker child that leaves what the servers hold, and can train a net of known gradients.
+
+    python probe.py server|worker        in a directory with job.json, with PADDLE_* in the environment
+
+The worker runs the product's own loop against the coordinator's logic in-process. It leaves dense
+values as `<moment>.npz` and the servers' tables as saved by Paddle in `<moment>/`, where moment is
+start, trained-0, evaluated-0 (after the first epoch's training and evaluation), trained-1 ... or
+end, and its own dense values before it asked the servers as `worker-<moment>.npz`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fleetps.training import child, stopping  # noqa: F401  before Paddle
+
+import numpy as np  # noqa: E402
+import paddle  # noqa: E402
+
+from fleet_config.job import Job  # noqa: E402
+from fleetps import models, paddle_compat  # noqa: E402
+from fleetps.coordinator.messages import Task  # noqa: E402
+from fleetps.coordinator.service import JobService  # noqa: E402
+from fleetps.data.dataset import Dataset  # noqa: E402
+from fleetps.training import build, server, worker  # noqa: E402
+from fleetps.training.engines import ServerEngine  # noqa: E402
+
+
+@models.register("known_gradient", models.Params)
+def known_gradient(inputs: models.Inputs, params: models.Params) -> Any:
+    """Logit 0 whatever the parameters, so that d(loss)/d(logit) = 0.5 - label, and
+    d(logit)/d(weight) = the feature, d(logit)/d(any value of a row) = 1.
+    """
+    total = paddle.static.nn.fc(
+        inputs.dense,
+        1,
+        weight_attr=paddle.ParamAttr(name="w", initializer=paddle.nn.initializer.Constant(0.5)),
+        bias_attr=paddle.ParamAttr(name="b"),
+    )
+    total = total + paddle.sum(inputs.embedding(), axis=[1, 2], keepdim=False).reshape([-1, 1])
+    same = paddle.assign(total)
+    same.stop_gradient = True
+    return total - same
+
+
+class ProbeEngine(ServerEngine):
+    """Leaves what the servers hold at every moment that a test may ask about."""
+
+    _flushes = 0
+
+    def build(
+        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
+    ) -> build.Programs:
+        def step_by_step(loss: Any, label: Any) -> None:
+            on_batch(loss, label)
+            paddle_compat.flush()  # else the client merges pushes that wait at the same moment
+
+        hook = step_by_step if os.environ.get("STEP_BY_STEP") else on_batch
+        self._programs = super().build(job, dataset, hook, on_evaluated)
+        self._leave("start")
+        return self._programs
+
+    def flush(self) -> None:
+        """Called when an epoch is trained, and at the end."""
+        super().flush()
+        self._leave(f"trained-{self._flushes}")
+        self._flushes += 1
+
+    def close(self) -> None:
+        self._leave("end")
+        super().close()
+
+    def evaluated(self, epoch: int) -> None:
+        self._leave(f"evaluated-{epoch}")
+
+    def _leave(self, moment: str) -> None:
+        self._save_dense(f"worker-{moment}")  # what it has before it asks the servers
+        self.refresh()
+        self._save_dense(moment)
+        paddle_compat.save_tables(str(Path(moment).absolute()))
+
+    def _save_dense(self, moment: str) -> None:
+        scope = paddle.static.global_scope()
+        values = {n: np.array(scope.find_var(n).get_tensor()) for n in self._programs.dense}
+        np.savez(f"{moment}.npz", **values)
+
+
+class ProbeWorker(worker.Worker):
+    def _evaluate(self, task: Task, data: Any) -> None:
+        super()._evaluate(task, data)
+        self._engine.evaluated(task.epoch)
+
+
+def probe_worker() -> None:
+    job, dataset = child.load(0)
+    service = JobService(job, dataset, local=True)
+    service.register("worker", "probe", "localhost", 0, job.digest())
+    ProbeWorker(job, dataset, service, "probe", ProbeEngine(service, "probe", 0)).run()
+    Path("status.json").write_text(service.status().model_dump_json())
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    child.run(server.serve if sys.argv[1] == "server" else probe_worker)

@@ -1,0 +1,97 @@
+"""Runs one server and one probing worker to their end, and reads what they left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from running_job import ROOT, wait_until
+
+from fleet_config.job import Job
+
+PROBE = Path(__file__).with_name("probe.py")
+SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a probing worker left in its directory."""
+
+    directory: Path
+
+    def dense(self, moment: str) -> dict[str, np.ndarray]:
+        with np.load(self.directory / f"{moment}.npz") as values:
+            return dict(values)
+
+    def rows(self, moment: str) -> dict[int, list[float]]:
+        """The sparse table: id -> unseen_days, delta_score, show, click, then values and state."""
+        found = {}
+        for file in sorted((self.directory / moment / "000").glob("part-*.gz")):
+            for line in gzip.decompress(file.read_bytes()).decode().splitlines():
+                key, _slot, *values = line.split()
+                found[int(key)] = [float(value) for value in values]
+        return found
+
+    def server_dense(self, moment: str) -> np.ndarray:
+        """All dense values on the server, in the order of the sorted names, to 6 digits."""
+        files = sorted((self.directory / moment / "001").glob("part-*.gz"))
+        text = "".join(gzip.decompress(file.read_bytes()).decode() for file in files)
+        return np.array([float(line.split()[0]) for line in text.splitlines()])
+
+    def status(self) -> dict[str, Any]:
+        return json.loads((self.directory / "status.json").read_text())
+
+
+def run_probe(job: Job, directory: Path, port: int, *, step_by_step: bool = False) -> Left:
+    """One server, one worker with job.cluster.threads threads; fails unless both end well.
+
+    `step_by_step`: each batch's pushes reach the server alone and before the next batch.
+    """
+    endpoint = f"127.0.0.1:{port}"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PADDLE_PSERVERS_IP_PORT_LIST": endpoint,
+        "PADDLE_TRAINERS_NUM": "1",
+        "PADDLE_TRAINER_ID": "0",
+        "PADDLE_PORT": str(port),
+        "POD_IP": "127.0.0.1",
+        "STEP_BY_STEP": "1" if step_by_step else "",
+    }
+    server = _start("server", directory, job, {**env, "TRAINING_ROLE": "PSERVER"})
+    try:
+        wait_until(lambda: _healthy(endpoint), SECONDS, "the server")
+        worker = _start("worker", directory, job, {**env, "TRAINING_ROLE": "TRAINER"})
+        code = worker.wait(SECONDS)
+        assert code == 0, (directory / "worker" / "log").read_text()[-5000:]
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+    return Left(directory / "worker")
+
+
+def _start(kind: str, directory: Path, job: Job, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    place = directory / kind
+    place.mkdir(parents=True)
+    (place / "job.json").write_text(job.model_dump_json())
+    with (place / "log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, str(PROBE), kind], cwd=place, env=env, stdout=log, stderr=log
+        )
+
+
+def _healthy(endpoint: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{endpoint}/health", timeout=1) as answer:  # noqa: S310
+            return bool(answer.status == 200)
+    except OSError:
+        return False
