@@ -7,6 +7,7 @@ worker sends what its own optimizer changed. Per step and thread::
     old = parameter             # once: the background pull may overwrite it at any moment
     new = old
     new = optimizer(new, gradient of the mean loss)
+    parameter = new             # so that the next step sees it, whether a pull has come or not
     gradient = old - new        # the server subtracts it
     send(gradient)
 
@@ -102,6 +103,7 @@ def send_deltas(
         # Not persistable = each thread has its own. Only now: the optimizer takes nothing but
         # parameters.
         new[name].persistable = False
+        block.append_op(type="assign", inputs={"X": new[name]}, outputs={"Out": block.var(name)})
         block.append_op(
             type="elementwise_sub",
             inputs={"X": old[name], "Y": new[name]},
