@@ -8,7 +8,7 @@ import os
 import time
 from contextlib import ExitStack
 
-from fleet_config.endpoints import Endpoint, coordinator_endpoint, parse_endpoint
+from fleet_config.endpoints import Endpoint, parse_endpoint
 from fleet_config.job import Job
 from fleet_config.roles import Role
 from fleetps.agents.hosting import HostedCoordinator
@@ -50,18 +50,13 @@ def coordinator_address(role: Role) -> str:
     """
     address = parse_endpoint(role.coordinator or "", "COORDINATOR")
     hosts = {_host_of(peer) for peer in (*role.servers, *role.workers)}
-    if _beside_server(role) and role.workers and hosts == {address.host}:
+    if role.coordinator_beside_server_0 and role.workers and hosts == {address.host}:
         return str(Endpoint("127.0.0.1", address.port))
     return str(address)
 
 
 def _host_of(peer: str) -> str:
     return parse_endpoint(peer, "peer").host if ":" in peer else peer
-
-
-def _beside_server(role: Role) -> bool:
-    """Whether the coordinator's address follows from the list of servers: server 0 hosts it."""
-    return bool(role.servers) and role.coordinator == coordinator_endpoint(role.servers[0])
 
 
 def _bind(address: str) -> str:
@@ -111,7 +106,9 @@ def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: S
 
 
 def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
-    patience = _PATIENCE_BESIDE_SERVER_SECONDS if _beside_server(role) else _PATIENCE_SECONDS
+    patience = (
+        _PATIENCE_BESIDE_SERVER_SECONDS if role.coordinator_beside_server_0 else _PATIENCE_SECONDS
+    )
     kind = ServerAgent if role.kind == "server" else WorkerAgent
     member = kind(job, role, coordinator_address(role), stop, patience)
     with ExitStack() as stack:
@@ -140,7 +137,7 @@ def _joined(member: Member, role: Role, host: HostedCoordinator | None, stack: E
     job, membership = member.job, member.membership
     set_up_logging(job.observe.log_format, f"{membership.kind}-{membership.rank}")
     if host is None and not (
-        membership.kind == "worker" and membership.rank == 0 and _beside_server(role)
+        membership.kind == "worker" and membership.rank == 0 and role.coordinator_beside_server_0
     ):
         return
     display = stack.enter_context(shown(job))

@@ -24,14 +24,14 @@ def shown(job: Job) -> Iterator[Display]:
 
 @contextmanager
 def new_run(job: Job, display: Display, stop: StopRequest) -> Iterator[RunDirectory]:
-    """The run directory for this run alone, what was in it set aside, and the job's data."""
+    """The job's data, and the run directory for this run alone: what was in it is set aside."""
     run = RunDirectory(job.run_dir)
     with run.locked():
+        with stop.interrupting():
+            ensure_dataset(job, display.note)
         previous = run.set_aside_previous()
         if previous is not None:
             display.note(f"the run before this one was moved to {previous}")
-        with stop.interrupting():
-            ensure_dataset(job, display.note)
         yield run
 
 

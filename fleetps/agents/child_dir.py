@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fleet_config.errors import UserError
 from fleet_config.job import Job
+from fleetps.system.logtail import exception
 from fleetps.system.process import describe_exit
 
 _JOB = "job.json"
@@ -27,9 +28,13 @@ class ChildDirectory:
                 "set job.output to a directory that can be written"
             ) from None
 
-    def reason(self, code: int) -> str:
+    def reason(self, code: int, log: Path) -> str:
         """Why the process ended: in its own words where it left some, otherwise the exit code."""
-        return self._last_words() or f"its Paddle process ended: {describe_exit(code)}"
+        words = self._last_words()
+        if words:
+            return words
+        error = exception(log) if code > 0 else ""
+        return f"its Paddle process ended: {describe_exit(code)}" + f" ({error})" * bool(error)
 
     def _last_words(self) -> str:
         try:

@@ -65,7 +65,7 @@ class LocalAgent:
             if status is not None:
                 self._display.results(status)
             return
-        reason = self._work.reason(code)
+        reason = self._work.reason(code, child.log)
         if code == EXIT_USER:
             raise UserError(reason)
         if code == EXIT_STOPPED:

@@ -176,7 +176,7 @@ class Member:
         if end is None and code != EXIT_USER:
             end = self._wait_until_over(_ROOT_CAUSE_SECONDS)
         if end is None:
-            end = self._fail(child, self._child_directory().reason(code), code)
+            end = self._fail(child, self._child_directory().reason(code, child.log), code)
         self._job_over(child, end)
 
     def _fail(self, child: Child, reason: str, code: int | None) -> JobState:

@@ -41,6 +41,8 @@ class LiveDisplay:
 
 def job_panel(status: Status) -> RenderableType:
     """What is drawn between two updates."""
+    if status.job == "waiting":
+        return Text(phase_line(status), style="bold")
     bar = Table.grid(padding=(0, 2))
     bar.add_row(
         Text(phase_line(status), style="bold"),

@@ -31,6 +31,8 @@ def phase_line(status: Status) -> str:
         )
     if status.job != "running":
         return status.job
+    if status.phase == "finish":
+        return "finishing"
     return f"epoch {min(status.epoch + 1, status.epochs)}/{status.epochs} {status.phase}"
 
 
@@ -60,11 +62,11 @@ def epoch_line(result: EpochResult, epochs: int) -> str:
         metrics = (
             f"AUC {decimals(result.auc)}, log loss {decimals(result.log_loss)}, "
             f"calibration {decimals(result.calibration, 3)} "
-            f"on {count(result.evaluated_rows)} test rows"
+            f"({count(result.evaluated_rows)} test rows)"
         )
     return (
         f"epoch {result.epoch + 1}/{epochs}: {metrics}; train loss {decimals(result.train_loss)} "
-        f"on {count(result.train_rows)} rows, {epoch_speed(result)} rows/s"
+        f"({count(result.train_rows)} rows, {epoch_speed(result)} rows/s)"
     )
 
 

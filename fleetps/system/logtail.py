@@ -31,6 +31,16 @@ _NOISE = re.compile(
 )
 
 
+# The last line of a Python traceback.
+_EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt): .+")
+
+
+def exception(log: Path) -> str:
+    """The exception that ended a Python program, if its log ends with one."""
+    last = tail(log, 1)
+    return last[0] if last and _EXCEPTION.match(last[0]) else ""
+
+
 def tail(log: Path, lines: int = _LINES) -> list[str]:
     """The last lines that say something; the plain last lines where all look like noise."""
     try:
