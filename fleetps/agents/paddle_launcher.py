@@ -1,8 +1,9 @@
 """Living under Paddle's own launchers.
 
-The older one (`--worker_num`) forwards no signal, looks at no exit code and returns 0 after every
-failure. So its processes watch their parent, and a worker that failed ends it with SIGTERM: the
-shell then sees 143, the only answer other than 0 that can be had from it.
+The older one (`--worker_num`) forwards no signal, looks at no exit code, does not notice the death
+of a server and returns 0 after every failure. So its processes watch their parent, and one that
+failed ends it with SIGTERM: the others hear of that, and the shell sees 143, the only answer other
+than 0 that can be had from this launcher.
 """
 
 import ctypes
@@ -42,8 +43,7 @@ def follow(parent: int) -> None:
 
 
 def report_failure(parent: int, environ: Mapping[str, str]) -> None:
-    """Make the older launcher fail because this worker did."""
-    older = _NEWER_LAUNCHER not in environ
-    if older and environ.get("TRAINING_ROLE") == "TRAINER" and os.getppid() == parent:
+    """Make the older launcher fail because this process did."""
+    if _NEWER_LAUNCHER not in environ and os.getppid() == parent:
         _log.error("ending Paddle's launcher, which would return 0 after this failure")
         os.kill(parent, signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,37 @@ def test_a_killed_launcher_leaves_nobody(fleetrun: Fleetrun, workers_option: str
     program.send(signal.SIGKILL)
     program.exit_code()
     nobody_left()
+
+
+@pytest.mark.parametrize("which", ["PADDLE_TRAINER_ID=1", "TRAINING_ROLE=PSERVER"])
+@pytest.mark.parametrize(("workers_option", "code"), [(NEWER, None), (OLDER, -signal.SIGTERM)])
+def test_a_killed_agent_fails_the_launcher(
+    fleetrun: Fleetrun, workers_option: str, code: int | None, which: str
+) -> None:
+    program = training(fleetrun(workers_option))
+    one("train.py", "--config", env=which).kill()
+    ended = program.exit_code(LAUNCHER_SECONDS)
+    assert ended != EXIT_OK if code is None else ended == code, program.everything()
+    nobody_left()
+
+
+@pytest.mark.parametrize(
+    ("option", "code"), [("trainers", EXIT_TRY_AGAIN), ("workers", -signal.SIGTERM)]
+)
+def test_a_coordinator_that_cannot_bind_fails_the_launcher(
+    tmp_path: Path, small_data: Path, option: str, code: int
+) -> None:
+    file = job_file(tmp_path, small_data)
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        server = occupied.getsockname()[1] - 1000  # the coordinator's port is the server's + 1000
+        command = [FLEETRUN, f"--servers=127.0.0.1:{server}", f"--{option}=127.0.0.1:{server + 1}"]
+        train = [str(ROOT / "train.py"), "--config", str(file)]
+        program = Program([*command, *train], tmp_path)
+        assert program.exit_code(LAUNCHER_SECONDS) == code, program.everything()
+    nobody_left()
+    said = (tmp_path / "log/serverlog.0").read_text()
+    assert f"127.0.0.1:{server + 1000}" in said
+    assert "in use" in said
 
 
 def test_a_mistake_in_the_job_file_ends_the_launcher(tmp_path: Path, small_data: Path) -> None:
