@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from fleetps.data.ids import hash_ids
 from fleetps.data.rare import ValueCounter
 from fleetps.data.schema import Schema
 from fleetps.data.source import Parsed
-from fleetps.data.text import float_text, id_text, list_text, row_text
+from fleetps.data.text import Texts, float_text, id_text, list_text, row_text
 
 # The value that stands for all rare ones of a slot: no text file holds a NUL.
 RARE = "\0rare"
@@ -25,12 +26,12 @@ class Slot:
 
     name: str
     ids: npt.NDArray[np.int64]
-    indices: pa.Array
+    indices: npt.NDArray[np.integer[Any]]
     offsets: npt.NDArray[np.int32] | None = None
 
     def counts(self) -> npt.NDArray[np.int64]:
         """How often each of the ids occurs."""
-        return np.bincount(self.indices.to_numpy(), minlength=len(self.ids))
+        return np.bincount(self.indices, minlength=len(self.ids))
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,11 @@ def slots(parsed: Parsed, schema: Schema) -> Iterator[Slot]:
 
 def encode(parsed: Parsed, schema: Schema, counter: ValueCounter | None, min_count: int) -> Encoded:
     """Write rows as text; with a counter, values rarer than min_count share an id."""
-    columns: list[list[pa.Array] | pa.Array] = []
+    columns: list[list[Texts] | pa.Array] = []
     if schema.dense:
         pairs = [_dense(parsed.columns[name], scale) for name, scale in schema.dense.items()]
         columns.append([value for value, _ in pairs] + [mark for _, mark in pairs])
-    single: list[pa.Array] = []
+    single: list[Texts] = []
     if schema.slots:
         columns.append(single)
     seen = [np.empty(0, np.int64)]
@@ -68,31 +69,33 @@ def encode(parsed: Parsed, schema: Schema, counter: ValueCounter | None, min_cou
             rare = hash_ids(pa.array([RARE]), slot.name)
             ids = np.where(counter.at_least(ids, min_count), ids, rare)
         seen.append(ids[slot.counts() > 0])
-        text = id_text(ids).take(slot.indices)
+        text = id_text(ids)
         if slot.offsets is None:
-            single.append(text)
+            single.append(Texts(text, slot.indices))
         else:
-            columns.append(list_text(pa.ListArray.from_arrays(slot.offsets, text)))
+            values = text.take(pa.array(slot.indices))
+            columns.append(list_text(pa.ListArray.from_arrays(slot.offsets, values)))
     return Encoded(row_text(parsed.labels, columns), len(parsed.labels), np.concatenate(seen))
 
 
-def _dictionary(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _dictionary(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.integer[Any]]]:
     """Return (values, indices into them); a missing value is the last one, null."""
     encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     values, indices = encoded.dictionary, encoded.indices
-    if not indices.null_count:
-        return values, indices
-    return pa.concat_arrays([values, pa.nulls(1, values.type)]), indices.fill_null(len(values))
+    if indices.null_count:
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+        indices = indices.fill_null(len(values) - 1)
+    return values, indices.to_numpy()
 
 
-def _dense(column: pa.Array, scale: str) -> tuple[pa.Array, pa.Array]:
+def _dense(column: pa.Array, scale: str) -> tuple[Texts, Texts]:
     """Return (value, mark): a missing value is 0, marked by 1."""
     values, indices = _dictionary(column)
     numbers = values.fill_null(0.0).to_numpy(zero_copy_only=False)
     if scale == "log":
         numbers = np.sign(numbers) * np.log1p(np.abs(numbers))
-    marks = _FLAGS.take(column.is_null().cast(pa.int8()))
-    return float_text(numbers).take(indices), marks
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    return Texts(float_text(numbers), indices), Texts(_FLAGS, missing)
 
 
 def _buckets(numbers: pa.Array) -> pa.Array:
@@ -114,13 +117,13 @@ def _multi_valued(name: str, column: pa.Array, separator: str | None) -> Slot:
     counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     values, indices = _dictionary(column.flatten())
     empty = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False) == 0
-    dropped = empty[indices.to_numpy()]
+    dropped = empty[indices]
     row = np.repeat(np.arange(len(counts)), counts)
     counts = np.bincount(row[~dropped], minlength=len(counts))
     starts = np.concatenate([[0], np.cumsum(counts)])[:-1]
     none = np.flatnonzero(counts == 0)
     values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-    kept = np.insert(indices.to_numpy()[~dropped], starts[none], len(values) - 1)
+    kept = np.insert(indices[~dropped], starts[none], len(values) - 1)
     counts[none] = 1
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return Slot(name, hash_ids(values, name), pa.array(kept), offsets)
+    return Slot(name, hash_ids(values, name), kept, offsets)

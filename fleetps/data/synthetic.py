@@ -25,7 +25,7 @@ from fleetps.data.dataset import Column, Dataset, load_dataset
 from fleetps.data.ids import hash_ids
 from fleetps.data.parallel import ordered_map
 from fleetps.data.scores import auc, log_loss
-from fleetps.data.text import float_text, id_text, row_text
+from fleetps.data.text import Texts, float_text, id_text, row_text
 from fleetps.data.writer import SHARD_ROWS, Compression, writing
 
 log = logging.getLogger(__name__)
@@ -180,9 +180,14 @@ def make_synthetic(path: str | Path, spec: SyntheticSpec) -> Dataset:
 
 
 def _text(rows: _Rows, texts: list[pa.Array]) -> bytes:
-    dense = [float_text(column) for column in rows.dense.T]
-    ids = [text.take(pa.array(values)) for text, values in zip(texts, rows.values, strict=True)]
-    return row_text(rows.labels, [dense, ids])
+    dense = [pa.array(column).dictionary_encode() for column in rows.dense.T]
+    return row_text(
+        rows.labels,
+        [
+            [Texts(float_text(d.dictionary.to_numpy()), d.indices.to_numpy()) for d in dense],
+            [Texts(text, values) for text, values in zip(texts, rows.values, strict=True)],
+        ],
+    )
 
 
 def _source(

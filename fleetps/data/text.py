@@ -1,19 +1,26 @@
 """Rows as MultiSlot text, made column by column: `<n> v1 .. vn` for each column, in order.
 
-Writing numbers as text is the hot spot of every converter, so nothing here is per row: Arrow
-turns a column of numbers into strings and joins the columns in C++.
+Writing numbers as text is the hot spot of every converter, so nothing here is per row. A number
+is written once per block, however often it occurs, with the blank that stands before it; then one
+take of Arrow, over all places of all rows, copies the text together in C++.
 """
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Each row begins with the line end of the row before, which spares a pass over the text.
-_LABELS = pa.array(["\n1 0", "\n1 1"])
 _DIGITS = 6
+
+
+class Texts(NamedTuple):
+    """A text for each row: `values[indices]`."""
+
+    values: pa.Array
+    indices: npt.NDArray[np.integer[Any]]
 
 
 def float_text(values: npt.NDArray[np.float64]) -> pa.Array:
@@ -40,23 +47,34 @@ def list_text(lists: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(counts, pc.binary_join(lists, " "), " ")
 
 
-def row_text(
-    labels: npt.NDArray[np.int8], columns: Sequence[Sequence[pa.Array] | pa.Array]
-) -> bytes:
+def row_text(labels: npt.NDArray[np.int8], columns: Sequence[Sequence[Texts] | pa.Array]) -> bytes:
     """Return the text of rows.
 
-    A column of fixed width is a sequence with the text of each of its values; a multi-valued
+    A column of fixed width is a sequence with the texts of each of its values; a multi-valued
     column is one array, made by `list_text`.
     """
-    if not len(labels):
+    rows = len(labels)
+    if not rows:
         return b""
-    pieces: list[pa.Array | str] = [_LABELS.take(pa.array(labels))]
+    # Each row begins with the line end of the row before, which spares a pass over the text.
+    pieces = [Texts(pa.array(["\n1 0", "\n1 1"]), labels)]
     for column in columns:
         if isinstance(column, pa.Array):
-            pieces.append(column)
+            pieces.append(Texts(_prefixed(" ", column), np.arange(rows)))
         else:
-            pieces += [str(len(column)), *column]
-    joined = pc.binary_join_element_wise(*pieces, " ")
-    _, offsets, data = joined.buffers()
-    end = np.frombuffer(offsets, np.int32)[len(joined)]
+            prefixes = [f" {len(column)} "] + [" "] * (len(column) - 1)
+            for prefix, (values, indices) in zip(prefixes, column, strict=True):
+                pieces.append(Texts(_prefixed(prefix, values), indices))
+    places = np.empty((rows, len(pieces)), np.int32)
+    first = 0
+    for number, (values, indices) in enumerate(pieces):
+        np.add(indices, first, out=places[:, number], casting="unsafe")
+        first += len(values)
+    text = pa.concat_arrays([piece.values for piece in pieces]).take(pa.array(places.ravel()))
+    _, offsets, data = text.buffers()
+    end = np.frombuffer(offsets, np.int32)[len(text)]
     return b"".join((memoryview(data)[1:end], b"\n"))
+
+
+def _prefixed(prefix: str, values: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, values, "")

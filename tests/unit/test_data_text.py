@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fleet_config.errors import UserError
 from fleetps.data.dataset import Column
 from fleetps.data.rows import parse_row, validate_rows
-from fleetps.data.text import float_text, id_text, list_text, row_text
+from fleetps.data.text import Texts, float_text, id_text, list_text, row_text
 
 COLUMNS = (
     Column("label", "label", 1, ("label",)),
@@ -46,12 +46,19 @@ def test_scaled_counts_are_written_as_python_would() -> None:
 
 
 def test_rows_are_written_column_by_column() -> None:
+    ids = id_text(np.array([6, 0, 5]))
     tags = pa.array([["7"], ["8", "9", "10"]])
     text = row_text(
         np.array([1, 0], np.int8),
         [
-            [float_text(np.array([0.5, -2.0])), float_text(np.array([1e6, 0.0]))],
-            [id_text(np.array([0, 2**62 - 1])), id_text(np.array([5, 6]))],
+            [
+                Texts(float_text(np.array([0.5, -2.0])), np.array([0, 1])),
+                Texts(float_text(np.array([0.0, 1e6])), np.array([1, 0])),
+            ],
+            [
+                Texts(id_text(np.array([0, 2**62 - 1])), np.array([0, 1])),
+                Texts(ids, np.array([2, 0])),
+            ],
             list_text(tags),
         ],
     )
