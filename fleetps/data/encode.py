@@ -36,7 +36,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Encoded:
-    text: bytes
+    text: memoryview
     rows: int
     ids: npt.NDArray[np.int64]  # those that occur, without order
 

@@ -155,8 +155,8 @@ def make_synthetic(path: str | Path, spec: SyntheticSpec) -> Dataset:
     ids = [hash_ids(names, slot) for slot in COLUMNS[2].features]
     texts = [id_text(slot_ids) for slot_ids in ids]
 
-    def chunks(stream: int, rows: int) -> Iterator[tuple[_Rows, bytes]]:
-        def make(number: int) -> tuple[_Rows, bytes]:
+    def chunks(stream: int, rows: int) -> Iterator[tuple[_Rows, memoryview]]:
+        def make(number: int) -> tuple[_Rows, memoryview]:
             drawn = model.chunk(stream, number).head(rows - number * _CHUNK)
             return drawn, _text(drawn, texts)
 
@@ -179,7 +179,7 @@ def make_synthetic(path: str | Path, spec: SyntheticSpec) -> Dataset:
     return load_dataset(path)
 
 
-def _text(rows: _Rows, texts: list[pa.Array]) -> bytes:
+def _text(rows: _Rows, texts: list[pa.Array]) -> memoryview:
     dense = [pa.array(column).dictionary_encode() for column in rows.dense.T]
     return row_text(
         rows.labels,

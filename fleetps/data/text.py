@@ -47,7 +47,9 @@ def list_text(lists: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(counts, pc.binary_join(lists, " "), " ")
 
 
-def row_text(labels: npt.NDArray[np.int8], columns: Sequence[Sequence[Texts] | pa.Array]) -> bytes:
+def row_text(
+    labels: npt.NDArray[np.int8], columns: Sequence[Sequence[Texts] | pa.Array]
+) -> memoryview:
     """Return the text of rows.
 
     A column of fixed width is a sequence with the texts of each of its values; a multi-valued
@@ -55,7 +57,7 @@ def row_text(labels: npt.NDArray[np.int8], columns: Sequence[Sequence[Texts] | p
     """
     rows = len(labels)
     if not rows:
-        return b""
+        return memoryview(b"")
     # Each row begins with the line end of the row before, which spares a pass over the text.
     pieces = [Texts(pa.array(["\n1 0", "\n1 1"]), labels)]
     for column in columns:
@@ -65,15 +67,18 @@ def row_text(labels: npt.NDArray[np.int8], columns: Sequence[Sequence[Texts] | p
             prefixes = [f" {len(column)} "] + [" "] * (len(column) - 1)
             for prefix, (values, indices) in zip(prefixes, column, strict=True):
                 pieces.append(Texts(_prefixed(prefix, values), indices))
-    places = np.empty((rows, len(pieces)), np.int32)
+    flat = np.empty(rows * len(pieces) + 1, np.int32)
+    places = flat[:-1].reshape(rows, len(pieces))
     first = 0
     for number, (values, indices) in enumerate(pieces):
         np.add(indices, first, out=places[:, number], casting="unsafe")
         first += len(values)
-    text = pa.concat_arrays([piece.values for piece in pieces]).take(pa.array(places.ravel()))
+    flat[-1] = first
+    values = pa.concat_arrays([*(piece.values for piece in pieces), pa.array(["\n"])])
+    text = values.take(pa.array(flat))
     _, offsets, data = text.buffers()
     end = np.frombuffer(offsets, np.int32)[len(text)]
-    return b"".join((memoryview(data)[1:end], b"\n"))
+    return memoryview(data)[1:end]
 
 
 def _prefixed(prefix: str, values: pa.Array) -> pa.Array:

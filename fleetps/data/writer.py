@@ -94,9 +94,9 @@ class SplitWriter:
         self._current: _ShardFile | None = None
         self._shards: list[Shard] = []
 
-    def write(self, text: bytes, rows: int) -> None:
+    def write(self, text: memoryview, rows: int) -> None:
         """Append rows of MultiSlot text."""
-        rest = memoryview(text)
+        rest = text
         ends: npt.NDArray[np.intp] | None = None
         done = 0
         while done < rows:
@@ -153,7 +153,7 @@ class DatasetWriter:
             for name in ("train", "test")
         }
 
-    def write(self, split: str, text: bytes, rows: int) -> None:
+    def write(self, split: str, text: memoryview, rows: int) -> None:
         """Append rows of MultiSlot text to a split."""
         self._splits[split].write(text, rows)
 

@@ -63,7 +63,7 @@ def test_rows_are_written_column_by_column() -> None:
         ],
     )
     assert text == (b"1 1 2 0.5 1000000 2 0 5 1 7\n1 0 2 -2 0 2 4611686018427387903 6 3 8 9 10\n")
-    rows = list(validate_rows(text.splitlines(keepends=True), COLUMNS, "shard"))
+    rows = list(validate_rows(bytes(text).splitlines(keepends=True), COLUMNS, "shard"))
     assert rows[1] == {
         "label": [0.0],
         "dense": [-2.0, 0.0],
