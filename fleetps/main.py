@@ -3,12 +3,12 @@
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
 
 from fleet_config.errors import EXIT_OK, FleetError
-from fleet_config.job import Job, load_job
+from fleet_config.job import load_job
 from fleet_config.roles import Role, resolve_role
 from fleetps import agent
 from fleetps.agents import paddle_launcher
@@ -38,7 +38,12 @@ def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> 
     extra = [f"observe.log_format={log_format}"] if log_format else []
     job = load_job(config, [*overrides, *extra, *sizes_of(role)])
     set_up_logging(job.observe.log_format, role.kind)
-    return play(job, role, os.environ)
+    try:
+        agent.run(job, role)
+    except FleetError as error:
+        _log.error("%s", error)
+        return error.exit_code
+    return EXIT_OK
 
 
 def sizes_of(role: Role) -> list[str]:
@@ -47,27 +52,18 @@ def sizes_of(role: Role) -> list[str]:
     return [f"cluster.{name}={size}" for name, size in sizes.items() if size]
 
 
-def play(job: Job, role: Role, environ: Mapping[str, str]) -> int:
-    """Run the role; its exit code, after saying in one line why it is not 0."""
-    launcher = paddle_launcher.launcher_pid(environ)
-    if launcher is not None:
-        paddle_launcher.follow(launcher)
-    try:
-        agent.run(job, role)
-    except FleetError as error:
-        _log.error("%s", error)
-        if launcher is not None:
-            paddle_launcher.report_failure(launcher, environ)
-        return error.exit_code
-    return EXIT_OK
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """`train.py` and `python -m fleetps.main`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    return exit_code_of(
+    launcher = paddle_launcher.launcher_pid(os.environ)
+    if launcher is not None:
+        paddle_launcher.follow(launcher)
+    code = exit_code_of(
         lambda: command.main(arguments, prog_name="train.py", standalone_mode=False)
     )
+    if code != EXIT_OK and launcher is not None:
+        paddle_launcher.report_failure(launcher, os.environ)
+    return code
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ class Heartbeat:
         self._client = client
         self._instance = instance
         self._every = every
-        self._state: MemberState = "registered"
+        self.state: MemberState = "registered"
         self._wake = threading.Event()
         self._ends = False
         self._answered = time.monotonic()
@@ -33,7 +33,7 @@ class Heartbeat:
 
     def say(self, state: MemberState) -> None:
         """Report a new state at once."""
-        self._state = state
+        self.state = state
         self._wake.set()
 
     def silence(self) -> float:
@@ -58,7 +58,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         try:
-            self.answer = self._client.heartbeat(self._instance, self._state)
+            self.answer = self._client.heartbeat(self._instance, self.state)
         except FleetError as error:
             self.trouble = str(error)
             if not self._ends:

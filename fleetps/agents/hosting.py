@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 _START_SECONDS = 20.0
 _CALL_SECONDS = 2.0
-_END_SECONDS = 3.0
+# More than it gives its own open connections.
+_END_SECONDS = 4.0
 
 
 class HostedCoordinator:
@@ -107,6 +108,8 @@ class HostedCoordinator:
             ):
                 break
             time.sleep(2 * _POLL_SECONDS)
+        if self._client is not None:
+            self._client.close()  # it lets open connections finish, ours too
         end_all([child], _END_SECONDS)
 
     def _status(self) -> Status | None:

@@ -27,6 +27,8 @@ from fleetps.system.signals import StopRequest
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
+# Between two questions to the coordinator: at the end of a job everybody asks at once.
+_ASK_SECONDS = 0.3
 # A peer's death often shows first as a crash here; its own agent gets this long to report it.
 _ROOT_CAUSE_SECONDS = 2.0
 # What a child gets that has no work worth finishing: the job has failed.
@@ -173,7 +175,7 @@ class Member:
         end = self.membership.end_now()
         if end is None and self.completes(code):
             end = self._wait_for_end()
-        if end is None and code != EXIT_USER:
+        elif end is None and code != EXIT_USER:
             end = self._wait_until_over(_ROOT_CAUSE_SECONDS)
         if end is None:
             end = self._fail(child, self._child_directory().reason(code, child.log), code)
@@ -182,15 +184,16 @@ class Member:
     def _fail(self, child: Child, reason: str, code: int | None) -> JobState:
         return self.membership.fail(reason, tail(child.log), code)
 
-    def _wait_for_end(self) -> JobState:
-        """This member has nothing left to do; the others may need a moment more."""
-        seconds = 2 * self.job.cluster.deadlines.stop
+    def _wait_for_end(self) -> JobState | None:
+        """This member has nothing left to do; the others may need a moment more.
+
+        The coordinator gives them cluster.deadlines.stop seconds, and may itself be away for a
+        while. None: it was not the end.
+        """
         self.membership.say("exited")
-        end = self._wait_until_over(seconds)
+        end = self._wait_until_over(self.job.cluster.deadlines.stop + self._patience)
         if end is None and self._stop.signal is not None:
             end = self.membership.stop_job(self._stop.reason)
-        if end is None:
-            raise TryAgain(f"the job did not end within {seconds:g} s after the last task")
         return end
 
     def _wait_until_over(self, seconds: float) -> JobState | None:
@@ -199,8 +202,9 @@ class Member:
             end = self.membership.end_now()
             if end is not None:
                 return end
+            self.membership.check_coordinator()
             self.on_tick()
-            time.sleep(POLL_SECONDS)
+            time.sleep(_ASK_SECONDS)
         return None
 
     @property

@@ -82,11 +82,11 @@ class Membership:
     def end_now(self) -> JobState | None:
         """How the job ended, asked at this moment; None while it runs or nobody answers."""
         try:
-            status = self.client.status()
+            answer = self.client.heartbeat(self.instance, self._heartbeat.state)
         except FleetError as error:
-            _log.debug("no status: %s", error)
+            _log.debug("no answer: %s", error)
             return None
-        return state_of(status) if status.job in OVER else None
+        return answer if answer.job in OVER else None
 
     def check_coordinator(self) -> None:
         """Raise when it has been silent for too long."""

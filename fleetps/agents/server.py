@@ -7,7 +7,7 @@ from typing import ClassVar
 from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import FleetError
 from fleetps.agents.child_env import Place
-from fleetps.agents.member import POLL_SECONDS, Member
+from fleetps.agents.member import Member
 from fleetps.agents.membership import any_present
 from fleetps.agents.server_port import ServerPort
 from fleetps.coordinator.reports import MemberRole
@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 _DNS_SECONDS = 1.0
 _GRACEFUL_SECONDS = 3.0
+_ASK_SECONDS = 0.3
 
 
 class ServerAgent(Member):
@@ -65,7 +66,7 @@ class ServerAgent(Member):
         """The workers push what they have learnt; then the server may go."""
         deadline = time.monotonic() + self.job.cluster.deadlines.stop
         while child.poll() is None and time.monotonic() < deadline and self._workers_are_there():
-            time.sleep(POLL_SECONDS)
+            time.sleep(_ASK_SECONDS)
         self.finish(child)
 
     def _workers_are_there(self) -> bool:

@@ -76,11 +76,13 @@ def test_a_lost_process_fails_the_launcher(
     assert said in (tmp_path / "log/workerlog.0").read_text()
 
 
-@pytest.mark.parametrize("workers_option", [NEWER, OLDER])
-def test_a_terminated_launcher_leaves_nobody(fleetrun: Fleetrun, workers_option: str) -> None:
+@pytest.mark.parametrize(("workers_option", "code"), [(NEWER, 15), (OLDER, -signal.SIGTERM)])
+def test_a_terminated_launcher_leaves_nobody(
+    fleetrun: Fleetrun, workers_option: str, code: int
+) -> None:
     program = training(fleetrun(workers_option))
     program.send(signal.SIGTERM)
-    assert program.exit_code(LAUNCHER_SECONDS) != EXIT_OK, program.everything()
+    assert program.exit_code(LAUNCHER_SECONDS) == code, program.everything()
     nobody_left()
 
 
@@ -123,14 +125,18 @@ def test_a_coordinator_that_cannot_bind_fails_the_launcher(
     assert "in use" in said
 
 
-def test_a_mistake_in_the_job_file_ends_the_launcher(tmp_path: Path, small_data: Path) -> None:
+@pytest.mark.parametrize(("workers_option", "code"), [(NEWER, EXIT_USER), (OLDER, -signal.SIGTERM)])
+def test_a_mistake_in_the_job_file_ends_the_launcher(
+    tmp_path: Path, small_data: Path, workers_option: str, code: int
+) -> None:
     file = job_file(tmp_path, small_data)
     file.write_text(file.read_text().replace("batch_size", "batchsize"))
-    command = [FLEETRUN, "--server_num=1", "--trainer_num=1", str(ROOT / "train.py")]
+    command = [FLEETRUN, "--server_num=1", f"{workers_option}=1", str(ROOT / "train.py")]
     program = Program([*command, "--config", str(file)], tmp_path)
-    assert program.exit_code(LAUNCHER_SECONDS) == EXIT_USER, program.everything()
+    assert program.exit_code(LAUNCHER_SECONDS) == code, program.everything()
     nobody_left()
-    assert "data.batchsize" in (tmp_path / "log/serverlog.0").read_text()
+    logs = "".join(log.read_text() for log in (tmp_path / "log").glob("*log.0"))
+    assert "data.batchsize" in logs
 
 
 def test_without_a_role_it_trains_alone(tmp_path: Path, small_data: Path) -> None:
