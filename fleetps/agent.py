@@ -31,15 +31,14 @@ _PATIENCE_BESIDE_SERVER_SECONDS = 8.0
 _LEAVE_SECONDS = 8.0
 
 
-def run(job: Job, role: Role) -> None:
+def run(job: Job, role: Role, stop: StopRequest) -> None:
     """Play the role until the job is done; any other end is raised."""
-    with StopRequest() as stop:
-        if role.kind == "local":
-            _run_local(job, stop)
-        elif role.kind == "coordinator":
-            _run_coordinator(job, role, stop)
-        else:
-            _run_member(job, role, stop)
+    if role.kind == "local":
+        _run_local(job, stop)
+    elif role.kind == "coordinator":
+        _run_coordinator(job, role, stop)
+    else:
+        _run_member(job, role, stop)
 
 
 def coordinator_address(role: Role) -> str:

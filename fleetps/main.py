@@ -14,6 +14,7 @@ from fleetps import agent
 from fleetps.agents import paddle_launcher
 from fleetps.exits import exit_code_of
 from fleetps.observe.logs import set_up_logging
+from fleetps.system.signals import StopRequest
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +39,14 @@ def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> 
     extra = [f"observe.log_format={log_format}"] if log_format else []
     job = load_job(config, [*overrides, *extra, *sizes_of(role)])
     set_up_logging(job.observe.log_format, role.kind)
-    try:
-        agent.run(job, role)
-    except FleetError as error:
-        _log.error("%s", error)
-        return error.exit_code
+    with StopRequest() as stop:
+        try:
+            agent.run(job, role, stop)
+        except FleetError as error:
+            _log.error("%s", error)
+            return error.exit_code
+        finally:
+            stop.enough()
     return EXIT_OK
 
 

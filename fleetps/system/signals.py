@@ -32,6 +32,15 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def enough(self) -> None:
+        """How this process ends is decided: from now on no signal changes its exit code.
+
+        Paddle's newer launcher sends SIGTERM three times, to processes that are ending too.
+        """
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+        self._before.clear()
+
     @property
     def reason(self) -> str:
         """For the sentence "... was asked to stop by SIGTERM"."""

@@ -125,15 +125,19 @@ def test_a_coordinator_that_cannot_bind_fails_the_launcher(
     assert "in use" in said
 
 
-@pytest.mark.parametrize(("workers_option", "code"), [(NEWER, EXIT_USER), (OLDER, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("workers_option", "codes"),
+    # 241: the launcher ended a process that had not yet read its job file.
+    [(NEWER, {EXIT_USER, 241}), (OLDER, {-signal.SIGTERM})],
+)
 def test_a_mistake_in_the_job_file_ends_the_launcher(
-    tmp_path: Path, small_data: Path, workers_option: str, code: int
+    tmp_path: Path, small_data: Path, workers_option: str, codes: set[int]
 ) -> None:
     file = job_file(tmp_path, small_data)
     file.write_text(file.read_text().replace("batch_size", "batchsize"))
     command = [FLEETRUN, "--server_num=1", f"{workers_option}=1", str(ROOT / "train.py")]
     program = Program([*command, "--config", str(file)], tmp_path)
-    assert program.exit_code(LAUNCHER_SECONDS) == code, program.everything()
+    assert program.exit_code(LAUNCHER_SECONDS) in codes, program.everything()
     nobody_left()
     logs = "".join(log.read_text() for log in (tmp_path / "log").glob("*log.0"))
     assert "data.batchsize" in logs

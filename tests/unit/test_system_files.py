@@ -196,6 +196,19 @@ class TestStopRequest:
             os.kill(os.getpid(), signal.SIGINT)
             assert stop.hurry()
 
+    def test_enough_is_enough(self) -> None:
+        old = signal.getsignal(signal.SIGTERM)
+        try:
+            with StopRequest() as stop:
+                stop.enough()
+                os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.signal is None
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, old)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def test_what_was_deaf_stays_deaf_and_the_rest_is_put_back(self) -> None:
         before = signal.getsignal(signal.SIGTERM)
         old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
