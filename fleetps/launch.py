@@ -8,6 +8,7 @@ Ctrl-C, it ends everything.
 import logging
 import os
 import secrets
+import signal
 import time
 
 from fleet_config.errors import (
@@ -23,6 +24,7 @@ from fleet_config.job import Job
 from fleetps.agents.fleet import Agent, Fleet
 from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.membership import OVER, end_of, state_of
+from fleetps.agents.worker import batch_seconds
 from fleetps.coordinator.access import TOKEN, TOKEN_FILE
 from fleetps.newrun import new_run, shown
 from fleetps.observe.display import Display
@@ -40,7 +42,6 @@ RUN_VARIABLE = "FLEETPS_RUN"
 _POLL_SECONDS = 0.1
 # Beyond what a worker gets to finish its batch, before its agent is killed.
 _AGENT_SECONDS = 1.5
-_SHARE_OF_STOP = 0.8
 _FAILED_SECONDS = 5.0
 
 
@@ -116,14 +117,14 @@ class _Launch:
 
     def _stopped(self, fleet: Fleet) -> FleetError:
         reason = f"stopped by {self._stop.reason}"
-        self._display.note(f"{reason}: workers finish their batch (Ctrl-C again: at once)")
+        again = " (Ctrl-C again: at once)" * (self._stop.signal == signal.SIGINT)
+        self._display.note(f"{reason}: workers finish their batch{again}")
         try:
             end = end_of(self._host.client.stop(reason))
         except FleetError as error:
             _log.warning("the coordinator was not told: %s", error)
             end = Stopped(reason)
-        grace = self._job.cluster.deadlines.stop * _SHARE_OF_STOP + _AGENT_SECONDS
-        fleet.end(grace, self._stop.hurry)
+        fleet.end(batch_seconds(self._job) + _AGENT_SECONDS, self._stop.hurry)
         return end
 
     def _failed(self, agent: Agent, view: JobView) -> FleetError:

@@ -77,10 +77,6 @@ class HostedCoordinator:
         if self._child is not None and self._child.poll() is not None:
             raise self.death()
 
-    def wait(self, seconds: float) -> int | None:
-        """Its exit code, if it ends within `seconds`."""
-        return self._child.wait(seconds) if self._child is not None else None
-
     def death(self) -> FleetError:
         """Why it ended by itself: its own last line, where it had time to write one."""
         child = self._child

@@ -10,6 +10,7 @@ from fleet_config.errors import EXIT_STOPPED, EXIT_USER, Stopped, TryAgain, User
 from fleet_config.job import Job
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import local_environment
+from fleetps.agents.worker import batch_seconds
 from fleetps.coordinator.reports import Status
 from fleetps.observe.display import Display
 from fleetps.system.logtail import tail
@@ -20,7 +21,6 @@ from fleetps.system.signals import StopRequest
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
-_SHARE_OF_STOP = 0.8
 _STATUS = "status.json"
 
 
@@ -53,7 +53,7 @@ class LocalAgent:
         """The exit code, once the child has ended by itself or on request."""
         while (code := child.poll()) is None:
             if self._stop.signal is not None:
-                end_all([child], self._job.cluster.deadlines.stop * _SHARE_OF_STOP)
+                end_all([child], batch_seconds(self._job))
                 raise Stopped(f"stopped by {self._stop.reason}")
             self._show()
             time.sleep(_POLL_SECONDS)

@@ -3,6 +3,7 @@
 import logging
 from typing import ClassVar
 
+from fleet_config.job import Job
 from fleetps.agents.child_env import Place
 from fleetps.agents.member import Member
 from fleetps.coordinator.reports import MemberRole
@@ -45,4 +46,9 @@ class WorkerAgent(Member):
 
     def wind_down(self, child: Child) -> None:
         """It finishes its batch, pushes what it has learnt and returns its tasks."""
-        end_all([child], self.job.cluster.deadlines.stop * _SHARE_OF_STOP)
+        end_all([child], batch_seconds(self.job))
+
+
+def batch_seconds(job: Job) -> float:
+    """How long a worker that was asked to stop may take to finish its batch."""
+    return job.cluster.deadlines.stop * _SHARE_OF_STOP

@@ -37,22 +37,10 @@ def make_display(log_format: LogFormat, every: float) -> Display:
     if log_format == "json":
         return JsonDisplay(every)
     console = Console()
-    if console.is_terminal:
+    # FORCE_COLOR makes rich take anything for a terminal; a dumb one can't redraw.
+    if sys.stdout.isatty() and console.is_interactive:
         return LiveDisplay(console)
     return PlainDisplay(every, Console(width=_PLAIN_WIDTH))
-
-
-class Silent:
-    """For an agent whose job is shown by somebody else."""
-
-    def note(self, text: str) -> None:
-        logging.getLogger(__name__).info(text)
-
-    def update(self, status: Status) -> None: ...
-
-    def results(self, status: Status) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class PlainDisplay:

@@ -1,0 +1,188 @@
+"""What an agent watches: a server's port, and a coordinator that it hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fleet_config.errors import TryAgain, UserError
+from fleet_config.job import Job
+from fleetps.agents.hosting import HostedCoordinator
+from fleetps.agents.membership import Membership
+from fleetps.agents.server_port import ServerPort
+from fleetps.data.synthetic import SyntheticSpec, make_synthetic
+
+
+def repeat(call: Callable[[], None]) -> None:
+    """Call until it raises, at most 20 s."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        call()
+
+
+class PaddlesPort(BaseHTTPRequestHandler):
+    """Answers like a Paddle server, as far as an agent asks."""
+
+    def do_GET(self) -> None:
+        self._answer("OK" if self.path == "/health" else "no")
+
+    def do_POST(self) -> None:
+        command = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        accepted = self.path == "/PsService/service" and "table_id" in command
+        self._answer(json.dumps({"err_code": 0 if accepted else -1, "err_msg": ""}))
+
+    def _answer(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def serving() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), PaddlesPort)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A port that takes connections and says nothing, like a stopped process."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+class TestServerPort:
+    def test_it_says_once_that_the_server_serves(self, serving: str) -> None:
+        port = ServerPort(serving, 60, 60)
+        assert port.check()
+        assert not port.check()
+
+    def test_it_can_ask_for_the_end(self, serving: str) -> None:
+        assert ServerPort(serving, 60, 60).ask_to_stop()
+
+    def test_nobody_there_to_be_asked(self, free_port: int) -> None:
+        port = ServerPort(f"127.0.0.1:{free_port}", 60, 60)
+        assert not port.check()
+        assert not port.ask_to_stop()
+
+    def test_a_server_that_never_comes(self, silent: str) -> None:
+        port = ServerPort(silent, 0, 60)
+        with pytest.raises(TryAgain, match=rf"{silent} 0 s after its start .*server_start"):
+            port.check()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    data = tmp_path / "data"
+    make_synthetic(data, SyntheticSpec(rows=100, test_rows=50, distinct_ids=52))
+    return Job.model_validate(
+        {
+            "job": {"name": "a", "output": tmp_path / "runs"},
+            "cluster": {"heartbeat": 0.1, "deadlines": {"rendezvous": 20.0}},
+            "data": {"path": data},
+        }
+    )
+
+
+@pytest.fixture
+def host(job: Job) -> Iterator[HostedCoordinator]:
+    hosted = HostedCoordinator(job, {**os.environ, "FLEETPS_TOKEN": "t"})
+    yield hosted
+    hosted.end(0)
+
+
+class TestHostedCoordinator:
+    def test_it_answers_and_ends(self, host: HostedCoordinator) -> None:
+        host.start("127.0.0.1:0", new=True)
+        host.check()
+        assert host.client.status().job == "waiting"
+        host.end(0)
+        with pytest.raises(TryAgain):
+            host.client.status()
+
+    def test_its_death_is_noticed_and_described(self, host: HostedCoordinator, job: Job) -> None:
+        host.start("127.0.0.1:0", new=True)
+        child = next(
+            process
+            for process in psutil.Process().children()
+            if str(job.run_dir / "job.json") in process.cmdline()
+        )
+        child.send_signal(signal.SIGKILL)
+        with pytest.raises(TryAgain, match="the coordinator ended: killed by SIGKILL"):
+            repeat(host.check)
+
+    def test_a_port_in_use(self, host: HostedCoordinator, silent: str) -> None:
+        with pytest.raises(TryAgain, match=rf"the coordinator ended: .*{silent}.* in use"):
+            host.start(silent, new=True)
+
+    def test_another_machine_could_reach_it_without_a_token(self, job: Job) -> None:
+        env = {name: value for name, value in os.environ.items() if "TOKEN" not in name}
+        with pytest.raises(UserError, match="FLEETPS_TOKEN"):
+            HostedCoordinator(job, env).start("0.0.0.0:0", new=True)
+
+    def test_it_ends_once_everybody_has_left(
+        self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLEETPS_TOKEN", "t")
+        host.start("127.0.0.1:0", new=True)
+        member = Membership(job, "worker", host.address, patience=5)
+        member.join("here", None)
+        assert member.name == "worker 0"
+        assert member.end_now() is None
+        ended = threading.Thread(target=host.end, args=(60,))
+        ended.start()
+        assert member.end_now() is None  # still there, for those who have not yet heard
+        member.leave()
+        ended.join(20)
+        assert not ended.is_alive()
+
+
+class TestMembership:
+    def test_the_end_of_the_job_is_heard(
+        self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLEETPS_TOKEN", "t")
+        host.start("127.0.0.1:0", new=True)
+        one, two = (Membership(job, "worker", host.address, patience=5) for _ in range(2))
+        one.join("here", 0)
+        two.join("there", 1)
+        answer = one.fail("it broke", ["last line"], 2)
+        assert (answer.reason, answer.exit_code) == ("worker 0: it broke", 2)
+        deadline = time.monotonic() + 10
+        while (heard := two.end_heard()) is None:
+            assert time.monotonic() < deadline
+        assert heard.reason == "worker 0: it broke"
+        failure = host.client.status().failure
+        assert failure is not None
+        assert failure.log_tail == ("last line",)
+        one.leave()
+        two.leave()
+
+    def test_a_coordinator_that_is_gone(
+        self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLEETPS_TOKEN", "t")
+        host.start("127.0.0.1:0", new=True)
+        member = Membership(job, "worker", host.address, patience=0.2)
+        member.join("here", 0)
+        address = host.address
+        host.end(0)
+        with pytest.raises(TryAgain, match=f"the coordinator at {address} has not answered"):
+            repeat(member.check_coordinator)
+        assert member.fail("it broke", [], None).reason == "worker 0: it broke"
+        member.leave()
