@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 from datetime import datetime, timezone
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 LogFormat = Literal["text", "json"]
 
@@ -21,15 +21,15 @@ _CHATTY = ("httpx", "httpcore")
 _PREFIX = re.compile(r"^\d\d:\d\d:\d\d [A-Z]+ (\S+: )?")
 
 
-class _Stderr(logging.StreamHandler[TextIO]):
+class _Stderr(logging.Handler):
     """Looks `sys.stderr` up for every line: a live display replaces it while it draws."""
 
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]
-        return sys.stderr
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            self.handleError(record)
 
 
 class JsonFormatter(logging.Formatter):
