@@ -5,7 +5,9 @@
 Writes a raw file with the shape of Criteo's Kaggle set (numbers with a long tail, missing values,
 26 categories with up to 10 million values each), then converts it in a process of its own: plain,
 gzip and zstd input, with and without the extra passes of --split time and --min-count. The results
-go to benchmarks/results/convert.json and convert.md.
+go to benchmarks/results/convert.json and convert.md. A run during which other processes used the
+machine is repeated a few times; what they used is part of the result. It waits for a quiet moment
+before each run (at most --patience seconds).
 """
 
 import argparse
@@ -35,6 +37,8 @@ CARDINALITIES = [
     27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ]  # fmt: skip
 MISSING = 0.12
+OTHERS_LIMIT = 0.05
+ATTEMPTS = 3
 
 
 def raw_rows(rows: int, seed: int = 1) -> Iterator[bytes]:
@@ -77,12 +81,38 @@ def write_inputs(directory: Path, rows: int) -> dict[str, Path]:
     return files
 
 
-def measure(source: Path, rows: int, *options: str) -> dict[str, Any]:
+def measure(source: Path, rows: int, patience: float, *options: str) -> dict[str, Any]:
+    """Convert, again where others were too busy; returns the run they disturbed least."""
+    runs: list[dict[str, Any]] = []
+    while not runs or (runs[-1]["others"] > OTHERS_LIMIT and len(runs) < ATTEMPTS):
+        wait_for_quiet(patience)
+        runs.append(convert(source, rows, *options))
+    return min(runs, key=lambda run: run["others"])
+
+
+def wait_for_quiet(patience: float) -> None:
+    """Wait until the machine is idle, but not for ever."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        before = busy_seconds()
+        time.sleep(2.0)
+        if busy_seconds() - before < 2.0 * OTHERS_LIMIT:
+            return
+
+
+def busy_seconds() -> float:
+    """Return the CPU seconds that all processes have used since the machine started."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields[:8])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def convert(source: Path, rows: int, *options: str) -> dict[str, Any]:
     """Convert in a new process, as a user would."""
     out = source.with_name("out")
     shutil.rmtree(out, ignore_errors=True)
     command = ["data", "convert", "criteo", source.name, out.name, *options]
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), busy_seconds()
     child = subprocess.Popen(
         [sys.executable, "-c", "from fleetps.cli import main; main()", *command],
         cwd=source.parent,
@@ -91,7 +121,8 @@ def measure(source: Path, rows: int, *options: str) -> dict[str, Any]:
         stderr=subprocess.DEVNULL,
     )
     _, status, usage = os.wait4(child.pid, 0)
-    seconds = time.perf_counter() - start
+    seconds, busy = time.perf_counter() - start, busy_seconds() - busy
+    cpu_seconds = usage.ru_utime + usage.ru_stime
     if status:
         raise SystemExit(f"fleetps {' '.join(command)}: failed")
     written = sum(file.stat().st_size for file in out.iterdir())
@@ -100,7 +131,8 @@ def measure(source: Path, rows: int, *options: str) -> dict[str, Any]:
         "command": f"fleetps {' '.join(command)}",
         "rows": rows,
         "seconds": round(seconds, 2),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "cpu_seconds": round(cpu_seconds, 2),
+        "others": max(0.0, round((busy - cpu_seconds) / seconds / (os.cpu_count() or 1), 3)),
         "rows_per_second": round(rows / seconds),
         "peak_memory_mb": round(usage.ru_maxrss / 1024),
         "bytes_per_row": round(written / rows),
@@ -136,13 +168,16 @@ def report(results: dict[str, Any]) -> str:
         f"Medians of {results['runs']} runs. Start of the process, compression and fsync included.",
         f"The raw rows have Criteo's shape and {results['raw_bytes_per_row']} bytes each.",
         "",
-        "| command | rows | seconds | CPU seconds | rows/s | peak memory | bytes/row |",
-        "|---|---|---|---|---|---|---|",
+        "Others: the share of the machine that other processes used meanwhile.",
+        "",
+        "| command | rows | seconds | CPU seconds | rows/s | peak memory | bytes/row | others |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for run in results["conversions"]:
         lines.append(
             f"| `{run['command']}` | {run['rows']:,} | {run['seconds']} | {run['cpu_seconds']} "
-            f"| {run['rows_per_second']:,} | {run['peak_memory_mb']} MB | {run['bytes_per_row']} |"
+            f"| {run['rows_per_second']:,} | {run['peak_memory_mb']} MB | {run['bytes_per_row']} "
+            f"| {run['others']:.0%} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -151,6 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=60.0)
     arguments = parser.parse_args()
     rows = arguments.rows
     with tempfile.TemporaryDirectory() as scratch:
@@ -173,7 +209,12 @@ def main() -> None:
             "runs": arguments.runs,
             "raw_bytes_per_row": round(files["plain"].stat().st_size / rows),
             "conversions": [
-                median([measure(file, count, *options) for _ in range(arguments.runs)])
+                median(
+                    [
+                        measure(file, count, arguments.patience, *options)
+                        for _ in range(arguments.runs)
+                    ]
+                )
                 for file, count, options in cases
             ],
         }

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+# Beyond that they would wait for the one that compresses and writes, and only take memory.
+_MOST_THREADS = 4
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -16,12 +19,12 @@ def available_cores() -> int:
 
 
 def ordered_map(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield function(item) for each item, in order, computed by one thread per core.
+    """Yield function(item) for each item, in order, computed by a thread per core, up to 4.
 
     Threads do, because Arrow and numpy release the interpreter lock. Only a few items are in
     flight, so a stream of any length passes through.
     """
-    threads = available_cores()
+    threads = min(available_cores(), _MOST_THREADS)
     pool = ThreadPoolExecutor(threads)
     pending: deque[Future[R]] = deque()
     try:
