@@ -110,6 +110,8 @@ def _impossible_text(schema: Schema) -> Iterator[Problem]:
             if value:
                 yield Problem((key,), f"{key} is for text files; a Parquet file doesn't need it")
         return
+    if schema.delimiter and (not schema.delimiter.isascii() or schema.delimiter in '"\r\n'):
+        yield Problem(("delimiter",), f"delimiter can't be {schema.delimiter!r}; use another one")
     if schema.header and schema.columns:
         yield Problem(("columns",), "columns is for files without header; set header: false")
     if not schema.header and not schema.columns:

@@ -328,6 +328,7 @@ GOOD = {
         ({"header": "false"}, r"s.yaml:4: files without header need their column names"),
         ({"columns": "[a, b, click]"}, r"columns is for files without header"),
         ({"header": "false", "columns": "[a, b, a]"}, r"columns names a column twice"),
+        ({"delimiter": '"、"'}, r"s.yaml:4: delimiter can't be '、'; use another one"),
         ({"format": "parquet", "delimiter": "'|'"}, r"delimiter is for text files"),
     ],
 )
