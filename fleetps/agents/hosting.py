@@ -85,7 +85,8 @@ class HostedCoordinator:
             return TryAgain("the coordinator does not run")
         last = tail(child.log, 1)
         words = message_of(last[0]) if code > 0 and last else describe_exit(code)
-        sentence = f"the coordinator ended: {words}"
+        happened = "ended" if self._client is not None else "could not start"
+        sentence = f"the coordinator {happened}: {words}"
         return UserError(sentence) if code == EXIT_USER else TryAgain(sentence)
 
     def end(self, patience: float) -> None:

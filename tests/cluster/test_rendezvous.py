@@ -158,9 +158,9 @@ def test_a_server_with_the_address_of_another_machine(
     tmp_path: Path, small_data: Path, port: int
 ) -> None:
     job = roles(tmp_path, small_data, port)
-    server = job.start("server", ROLE="SERVER", SERVER_ENDPOINT="192.0.2.1:6174")
+    server = job.start("server", ROLE="SERVER", SERVER_ENDPOINT="198.51.100.1:6174")
     assert server.exit_code() == EXIT_USER, server.everything()
-    assert "192.0.2.1:6174 is not an address of this machine" in server.err
+    assert "198.51.100.1:6174 is not an address of this machine" in server.err
     nobody_left()
 
 

@@ -42,7 +42,7 @@ class TestPorts:
 
     def test_the_address_of_another_machine(self) -> None:
         with pytest.raises(UserError, match="not an address of this machine"):
-            check_free("192.0.2.1", 6174)
+            check_free("198.51.100.1", 6174)
 
 
 class TestRunDirectory:
