@@ -91,8 +91,9 @@ def runtime() -> Any:
 
 
 def describe_tables(complete: Callable[[Any], None], client_flags: Mapping[str, str | int]) -> None:
-    """Write the whole description of tables and service ourselves. Call after `minimize`, before
-    init_server/init_worker.
+    """Write the whole description of tables and client ourselves.
+
+    Call after `minimize`, before `fleet.init_server` or `fleet.init_worker`.
 
     Symptoms: a sparse rule that isn't set becomes Adam; betas and epsilon of a configured Adam are
     overwritten with 0.9, 0.999, 1e-8; 1000 shards per table; time-outs can't be set
@@ -142,22 +143,19 @@ def pull_dense() -> None:
 
 
 def flush() -> None:
-    """Return when every push of this worker has reached the servers (pushes are merged and
-    queued).
-    """
+    """Return when every push of this worker has reached the servers: pushes are queued."""
     runtime()._worker.client_flush()
 
 
 def save_tables(directory: str, mode: int = 0) -> None:
-    """Write all tables into `directory` from one worker, while nobody else trains. Nothing is
-    raised on failure.
-    """
+    """Write all tables into `directory`, while nobody trains. Nothing is raised on failure."""
     runtime()._worker.save_all_model(directory, mode)
 
 
 def skip_restart_init() -> None:
-    """Symptom: a worker 0 that joins again overwrites the dense table with fresh random values for
-    everybody.
+    """Call before `fleet.init_worker` where the dense table has its values already.
+
+    Symptom: a worker 0 that joins again overwrites them with fresh random ones for everybody.
     """
     os.environ["TEST_MODE"] = "1"
 

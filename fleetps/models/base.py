@@ -25,9 +25,7 @@ Tensor = Any  # a paddle.static.Variable: Paddle ships no types
 
 
 class Params(pydantic.BaseModel):
-    """Base of a model's own parameters (`model.params` of the job file): unknown keys are
-    errors.
-    """
+    """Base of a model's parameters (`model.params` of the job file); unknown keys are errors."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 

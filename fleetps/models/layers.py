@@ -37,9 +37,7 @@ def mlp(x: Tensor, hidden: Sequence[int], name: str = "mlp") -> Tensor:
 
 
 def flat(embedding: Tensor, dense: Tensor | None) -> Tensor:
-    """Concatenate embeddings [batch, slots, k] and dense features [batch, D] to [batch, slots * k +
-    D].
-    """
+    """Embeddings [batch, slots, k] and dense [batch, D] side by side: [batch, slots * k + D]."""
     slots, dim = embedding.shape[1:]
     rows = paddle.reshape(embedding, [-1, slots * dim])
     return rows if dense is None else paddle.concat([rows, dense], axis=1)

@@ -22,9 +22,9 @@ from fleetps.training.program import Network, batch_rows, build_network
 Hook = Callable[[Any, Any], None]
 
 # gflags of the workers' RPC client. The engine sums up to <limit> + 1 pushes before it sends one, 13
-# by default: parameters then lag by as many steps, and AdaGrad makes one step of 13. On 400,000 rows
-# with 2 + 2 processes the loss of the first epoch is 0.60 with 12, 0.52 with 4, 0.50 with 0 (local:
-# 0.49). Sparse pushes gain no speed by waiting, dense ones do (every push carries all of them).
+# by default: parameters lag by as many steps, and AdaGrad makes one step of 13. On 400,000 rows with
+# 2 + 2 processes the loss of the first epoch is 0.60 with 12, 0.52 with 4, 0.50 with 0 (local: 0.49).
+# Sparse pushes gain no speed by waiting; dense ones do, as every push carries all parameters.
 CLIENT_FLAGS = {
     "pserver_push_dense_merge_limit": 4,
     "pserver_push_sparse_merge_limit": 0,
@@ -68,9 +68,7 @@ def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook)
 
 
 def build_server(job: Job, dataset: Dataset) -> None:
-    """What a server has to know: its tables. Call after `fleet.init`, before
-    `fleet.init_server`.
-    """
+    """What a server has to know, its tables. Call between `fleet.init` and `init_server`."""
     _minimized(job, dataset)
 
 

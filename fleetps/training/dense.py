@@ -60,8 +60,10 @@ def make_optimizer(settings: Optimizer) -> Any:
 def update_in_place(
     settings: Optimizer, pairs: Sequence[tuple[Tensor, Tensor]], factor: Tensor | float
 ) -> str:
-    """Append the optimizer for (parameter, gradient) with the gradient times `factor`; returns the
-    rate's variable.
+    """Append the optimizer for (parameter, gradient * factor) pairs.
+
+    Returns:
+        Name of the learning rate's variable.
     """
     optimizer = make_optimizer(settings)
     optimizer.apply_gradients([(parameter, gradient * factor) for parameter, gradient in pairs])

@@ -72,7 +72,5 @@ def bin_of(logits: Floats) -> npt.NDArray[np.int64]:
 
 
 def log_loss(logits: Floats, labels: npt.NDArray[np.int64]) -> Floats:
-    """-log p(label) per row, from logits without overflow: max(z, 0) - z * y + log(1 +
-    exp(-|z|)).
-    """
+    """-log p(label) per row, without overflow: max(z, 0) - z * y + log(1 + exp(-|z|))."""
     return np.asarray(np.maximum(logits, 0) - logits * labels + np.log1p(np.exp(-np.abs(logits))))

@@ -50,9 +50,7 @@ class Feed:
         return LoadingTask(task, dataset, files)
 
     def _describe(self, task: Task, index: int) -> Path:
-        """Paddle starts one pipe command per file and hands it that file: here the description of a
-        slice.
-        """
+        """What Paddle takes for a data file: its pipe command finds a slice described in it."""
         part = task.slices[index]
         file = self._directory / f"task-{task.id}-{index}.json"
         seed = None if task.shuffle_seed is None else task.shuffle_seed + index

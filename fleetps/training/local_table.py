@@ -111,9 +111,7 @@ def _update(pulled: _Pulled, gradient: Tensor) -> None:
 
 
 def _adam(pulled: _Pulled, rule: AdamRule, old: Tensor, gradient: Tensor) -> Tensor:
-    """State per row: m [dim], v [dim], 1 - beta1^t, 1 - beta2^t (so that zeros are the right
-    start).
-    """
+    """State per row: m [dim], v [dim], 1 - beta1^t, 1 - beta2^t; zeros are the right start."""
     dim = pulled.table.dim
     state = paddle.gather(pulled.state, pulled.keys)
     m = rule.beta1 * state[:, :dim] + (1 - rule.beta1) * gradient

@@ -25,8 +25,9 @@ Lookup = Callable[[str, int, list[Tensor]], list[Tensor]]
 
 @dataclass(frozen=True)
 class Network:
-    """Variables of the forward pass. label [batch, 1] int64, logit [batch, 1] float32, loss_sum []
-    float32.
+    """Variables of the forward pass.
+
+    label [batch, 1] int64, logit [batch, 1] float32, loss_sum [] float32.
     """
 
     program: Any

@@ -1,6 +1,4 @@
-"""A worker's second thread: reports progress each second, and ends the process when the job is over
-elsewhere.
-"""
+"""A worker's second thread: reports progress, and ends the process once the job is over."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The server child: `python -m fleetps.training.server` in a directory with job.json and PADDLE_*
-in the environment.
+"""The server child: `python -m fleetps.training.server` in a directory with job.json.
 
 It holds table shards until it is told to stop; it can run no Python meanwhile, so its agent watches
 it from outside.

@@ -32,8 +32,7 @@ def lookup_on_servers(table: str, dim: int, ids: list[Tensor]) -> list[Tensor]:
 
 
 def scale_per_row(columns: Sequence[Column]) -> int | None:
-    """By how much the engine multiplies sparse gradients, per row of the batch, before it pushes
-    them.
+    """What the engine multiplies sparse gradients with before it pushes them, per row of the batch.
 
     It multiplies them by "the batch size": the first dimension of the ids it looked up (here rows *
     slots, as the slots of a column are looked up as one tensor), or the rows for a column with

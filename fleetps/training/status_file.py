@@ -1,6 +1,4 @@
-"""The state of a local run, for the agent that shows it: written to a file, since nobody serves
-HTTP.
-"""
+"""The state of a local run in a file, for the agent that shows it: nobody serves HTTP there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What happens in Python once per batch: counting, the learning rate, stopping. Under 1 % of a
-step.
-"""
+"""What happens in Python once per batch: counting, the learning rate, stopping."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ class StepHook:
         self._parked = threading.Semaphore(0)
 
     def begin(self, rate: Callable[[int], float], rate_variable: str) -> None:
-        """Start a task: counts at zero; `rate` gives the learning rate of the task's step (from
-        0).
-        """
+        """Start a task: counts at zero; `rate` maps a step of the task (from 0) to its rate."""
         with self._lock:
             self._counts = Counts()
             self._rate = rate
@@ -67,8 +63,7 @@ class StepHook:
             return self._counts
 
     def park(self, threads: int, timeout: float) -> bool:
-        """Let every training thread finish its batch and then wait for ever; the process is about
-        to end.
+        """Let every training thread finish its batch, then wait for ever: the process is to end.
 
         A call of Paddle's trainer can't be left half-way otherwise: an exception out of it crashes
         the next one.

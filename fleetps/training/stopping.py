@@ -17,9 +17,7 @@ _on_stop: list[Callable[[], None]] = []
 
 
 def on_stop(action: Callable[[], None]) -> None:
-    """What to do at SIGTERM, on the signal's thread, before the process exits 143; the newest
-    replaces older ones.
-    """
+    """What to do at SIGTERM before the process exits 143; replaces what was set before."""
     _on_stop[:] = [action]
 
 
