@@ -21,10 +21,10 @@ from fleetps.training.program import Network, batch_rows, build_network
 # evaluation batch.
 Hook = Callable[[Any, Any], None]
 
-# gflags of the workers' RPC client. The engine sums up to <limit> + 1 pushes before it sends one, 13
-# by default: parameters lag by as many steps, and AdaGrad makes one step of 13. On 400,000 rows with
-# 2 + 2 processes the loss of the first epoch is 0.60 with 12, 0.52 with 4, 0.50 with 0 (local: 0.49).
-# Sparse pushes gain no speed by waiting; dense ones do, as every push carries all parameters.
+# gflags of the workers' RPC client. The engine sums up to <limit> + 1 pushes before it sends one,
+# 13 by default: parameters lag by as many steps, and AdaGrad makes one step of 13. On 400,000 rows
+# with 2 + 2 processes an epoch ends with a loss of 0.60 at 12, 0.52 at 4, 0.50 at 0 (local: 0.49).
+# Sparse pushes gain no speed by waiting; dense ones do, as each carries all parameters.
 CLIENT_FLAGS = {
     "pserver_push_dense_merge_limit": 4,
     "pserver_push_sparse_merge_limit": 0,

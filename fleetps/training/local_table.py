@@ -67,9 +67,7 @@ class LocalTables:
         for part in ids:
             end = start + paddle.shape(part)[0:1]
             piece = paddle.slice(rows, axes=[0], starts=[start], ends=[end])
-            parts.append(
-                paddle.static.nn.sequence_lod.lod_reset(piece, y=part) if part.lod_level else piece
-            )
+            parts.append(_with_lod_of(part, piece) if part.lod_level else piece)
             start = end
         return parts
 
@@ -82,6 +80,17 @@ class LocalTables:
         """Append the rule of each table, for d(summed loss)/d(rows)."""
         for pulled, gradient in zip(self._pulled, gradients, strict=True):
             _update(pulled, gradient)
+
+
+def _with_lod_of(ids: Tensor, rows: Tensor) -> Tensor:
+    """The rows, grouped as the ids are; Paddle has the operator but no function for it."""
+    block = paddle.static.default_main_program().global_block()
+    name = paddle.utils.unique_name.generate("grouped")
+    grouped = block.create_var(name=name, dtype="float32", lod_level=ids.lod_level)
+    block.append_op(
+        type="lod_reset", inputs={"X": rows, "Y": ids}, outputs={"Out": grouped}, attrs={}
+    )
+    return grouped
 
 
 def state_width(table: Table) -> int:

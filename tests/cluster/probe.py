@@ -1,6 +1,6 @@
-"""A server or worker child that leaves what the servers hold, and can train a net of known gradients.
+"""A child process that leaves what its parameters are, and can train a net of known gradients.
 
-    python probe.py server|worker        in a directory with job.json, with PADDLE_* in the environment
+    python probe.py server|worker|local    in a directory with job.json, PADDLE_* in the environment
 
 The worker runs the product's own loop against the coordinator's logic in-process. It leaves dense
 values as `<moment>.npz` and the servers' tables as saved by Paddle in `<moment>/`, where moment is
@@ -15,18 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fleetps.training import child, stopping  # noqa: F401  before Paddle
+import numpy as np
+import paddle
 
-import numpy as np  # noqa: E402
-import paddle  # noqa: E402
-
-from fleet_config.job import Job  # noqa: E402
-from fleetps import models, paddle_compat  # noqa: E402
-from fleetps.coordinator.messages import Task  # noqa: E402
-from fleetps.coordinator.service import JobService  # noqa: E402
-from fleetps.data.dataset import Dataset  # noqa: E402
-from fleetps.training import build, server, worker  # noqa: E402
-from fleetps.training.engines import ServerEngine  # noqa: E402
+from fleet_config.job import Job
+from fleetps import models, paddle_compat
+from fleetps.coordinator.messages import Task
+from fleetps.coordinator.service import JobService
+from fleetps.data.dataset import Dataset
+from fleetps.training import build, child, server, worker
+from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 
 
 @models.register("known_gradient", models.Params)
@@ -88,20 +86,33 @@ class ProbeEngine(ServerEngine):
         np.savez(f"{moment}.npz", **values)
 
 
+class LocalProbe(LocalEngine):
+    """Leaves the tables of a process without servers as end.npz."""
+
+    def close(self) -> None:
+        variable = paddle.static.global_scope().find_var("embedding")
+        np.savez("end.npz", embedding=np.array(variable.get_tensor()))
+
+
 class ProbeWorker(worker.Worker):
     def _evaluate(self, task: Task, data: Any) -> None:
         super()._evaluate(task, data)
-        self._engine.evaluated(task.epoch)
+        if isinstance(self._engine, ProbeEngine):
+            self._engine.evaluated(task.epoch)
 
 
-def probe_worker() -> None:
+def probe(kind: str) -> None:
+    if kind == "server":
+        server.serve()
+        return
     job, dataset = child.load(0)
     service = JobService(job, dataset, local=True)
     service.register("worker", "probe", "localhost", 0, job.digest())
-    ProbeWorker(job, dataset, service, "probe", ProbeEngine(service, "probe", 0)).run()
+    engine: Engine = LocalProbe() if kind == "local" else ProbeEngine(service, "probe", 0)
+    ProbeWorker(job, dataset, service, "probe", engine).run()
     Path("status.json").write_text(service.status().model_dump_json())
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    child.run(server.serve if sys.argv[1] == "server" else probe_worker)
+    child.run(lambda: probe(sys.argv[1]))

@@ -12,7 +12,10 @@ Step = Callable[[Array, Array, int, float], Array]
 
 
 def sgd() -> Step:
-    return lambda p, g, t, rate: p - rate * g
+    def step(p: Array, g: Array, t: int, rate: float) -> Array:
+        return p - rate * g
+
+    return step
 
 
 def momentum(mu: float) -> Step:

@@ -1,4 +1,4 @@
-"""What servers hold after K steps of known gradients, against numpy: dense optimizers, table rules."""
+"""Parameters after K steps of known gradients, against numpy: dense optimizers, table rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from probe_job import Left, run_probe
+from probe_job import Left, run_local_probe, run_probe
 
 from fleet_config.job import Job
 
@@ -24,21 +24,24 @@ RANGE = 1e-6  # new values are drawn from [-RANGE, RANGE]: as good as 0
 
 
 class Data:
-    """Rows with two dense features and two ids, some of them repeated within a row and a batch."""
+    """Rows with two dense features and two ids, some of them repeated within a row and a batch.
 
-    def __init__(self) -> None:
+    With `tags` a column of one to three more ids per row.
+    """
+
+    def __init__(self, *, tags: bool = False) -> None:
         random = np.random.default_rng(7)
         rows = BATCH * STEPS
         self.labels = random.integers(0, 2, rows)
         self.dense = random.normal(size=(rows, 2)).round(3)
-        self.ids = random.integers(100, 110, (rows, 2))
+        self.ids = [list(pair) for pair in random.integers(100, 110, (rows, 2))]
+        self.tags = [list(random.integers(100, 110, random.integers(1, 4))) for _ in range(rows)]
+        if not tags:
+            self.tags = []
 
     def write(self, path: Path) -> Path:
         path.mkdir(parents=True)
-        lines = [
-            f"1 {label} 2 {dense[0]} {dense[1]} 2 {ids[0]} {ids[1]}\n"
-            for label, dense, ids in zip(self.labels, self.dense, self.ids, strict=True)
-        ]
+        lines = [self._line(row) for row in range(len(self.labels))]
         splits = {}
         for split in ("train", "test"):
             text = "".join(lines).encode()
@@ -56,6 +59,8 @@ class Data:
             {"name": "dense", "kind": "dense", "width": 2, "features": ["x", "y"]},
             {"name": "ids", "kind": "sparse", "width": 2, "features": ["a", "b"]},
         ]
+        if self.tags:
+            columns.append({"name": "tags", "kind": "sparse", "width": None, "features": ["t"]})
         document = {
             "format": "fleetps-dataset",
             "version": 1,
@@ -66,6 +71,11 @@ class Data:
         }
         (path / "dataset.json").write_text(json.dumps(document))
         return path
+
+    def _line(self, row: int) -> str:
+        parts = [[self.labels[row]], self.dense[row], self.ids[row]]
+        parts += [self.tags[row]] if self.tags else []
+        return " ".join(f"{len(part)} {' '.join(map(str, part))}" for part in parts) + "\n"
 
     def dense_gradients(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Per step: of the mean loss, for w [2, 1] and b [1]."""
@@ -80,18 +90,24 @@ class Data:
         """Per id: (sum of gradients of one value, occurrences) of each batch that has it."""
         found: dict[int, list[tuple[float, int]]] = {}
         for start in range(0, len(self.labels), BATCH):
-            ids = self.ids[start : start + BATCH]
-            push = np.repeat(0.5 - self.labels[start : start + BATCH], 2)
-            for key in np.unique(ids):
-                here = ids.reshape(-1) == key
-                found.setdefault(int(key), []).append((float(push[here].sum()), int(here.sum())))
+            batch: dict[int, list[float]] = {}
+            for row in range(start, start + BATCH):
+                for key in self.ids[row] + (self.tags[row] if self.tags else []):
+                    batch.setdefault(int(key), []).append(0.5 - self.labels[row])
+            for key, gradients in batch.items():
+                found.setdefault(key, []).append((sum(gradients), len(gradients)))
         return found
 
 
-def train(tmp_path: Path, port: int, **sections: Any) -> tuple[Data, Left]:
-    data = Data()
+def train(tmp_path: Path, port: int, *, tags: bool = False, **sections: Any) -> tuple[Data, Left]:
+    data = Data(tags=tags)
+    job = known_job(tmp_path, data, **sections)
+    return data, run_probe(job, tmp_path, port, step_by_step=True)
+
+
+def known_job(tmp_path: Path, data: Data, **sections: Any) -> Job:
     rule = {"name": "naive", "learning_rate": TABLE_RATE, "initial_range": RANGE}
-    job = Job.model_validate(
+    return Job.model_validate(
         {
             "job": {"name": "known", "output": str(tmp_path / "runs")},
             "data": {
@@ -105,7 +121,6 @@ def train(tmp_path: Path, port: int, **sections: Any) -> tuple[Data, Left]:
             **sections,
         }
     )
-    return data, run_probe(job, tmp_path, port, step_by_step=True)
 
 
 OPTIMIZERS = {
@@ -158,8 +173,9 @@ def assert_moved_alike(left: Left, expected: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose(moved, wanted, rtol=2e-3, atol=2e-6)
 
 
-def test_naive_rule(tmp_path: Path, free_port: int) -> None:
-    data, left = train(tmp_path, free_port)
+@pytest.mark.parametrize("tags", [False, True], ids=["one id per slot", "several ids per slot"])
+def test_naive_rule(tmp_path: Path, free_port: int, tags: bool) -> None:
+    data, left = train(tmp_path, free_port, tags=tags)
     rows = left.rows("end")
     pushes = data.pushes()
     assert sorted(rows) == sorted(pushes)
@@ -192,6 +208,29 @@ def test_adagrad_rule(tmp_path: Path, free_port: int) -> None:
         value, total = _adagrad(pushes[1:])
         assert rest == pytest.approx([value, value], abs=1e-5)
         assert rest_sum == pytest.approx(total, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("tags", [False, True], ids=["one id per slot", "several ids per slot"])
+@pytest.mark.parametrize("name", ["naive", "adagrad", "adam"])
+def test_local_rules(name: str, tags: bool, tmp_path: Path) -> None:
+    """The same rules without servers; there no value of a new row misses its first gradient."""
+    own = {
+        "naive": {},
+        "adagrad": {"initial_g2sum": 0.5},
+        "adam": {"beta1": 0.8, "beta2": 0.9, "epsilon": 1e-3},
+    }
+    rule = {"name": name, "learning_rate": TABLE_RATE, "initial_range": RANGE, **own[name]}
+    data = Data(tags=tags)
+    job = known_job(tmp_path, data, tables={"embedding": {"dim": 3, "rule": rule}})
+    values = run_local_probe(job, tmp_path).dense("end")["embedding"]
+    for key, pushes in data.pushes().items():
+        gradients = [gradient for gradient, _ in pushes]
+        expected = {
+            "naive": -TABLE_RATE * sum(gradients),
+            "adagrad": _adagrad([gradient / count for gradient, count in pushes])[0],
+            "adam": _adam(gradients),
+        }
+        assert values[key % len(values)] == pytest.approx([expected[name]] * 3, abs=2e-5)
 
 
 def _adagrad(gradients: list[float]) -> tuple[float, float]:
