@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 import paddle
 
-from fleet_config.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_USER, TryAgain, UserError
+from fleet_config.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_USER, FleetError, TryAgain
 from fleet_config.job import Job
 from fleetps.data.dataset import Dataset, load_dataset
 from fleetps.training.feed import DataError
@@ -51,14 +51,21 @@ def run(body: Callable[[], None]) -> NoReturn:
     # set that is being read aborts the process in its destructor.
     try:
         body()
-    except (UserError, DataError) as error:
-        end(_leave_error("user", error, EXIT_USER))
-    except TryAgain as error:
-        end(_leave_error("try_again", error, EXIT_TRY_AGAIN))
+    except (FleetError, DataError) as error:
+        leave(error)
     except BaseException:
         traceback.print_exc()
         end(EXIT_BUG)
     end(EXIT_OK)
+
+
+def leave(error: FleetError | DataError) -> NoReturn:
+    """End the process with a sentence for the agent."""
+    try_again = isinstance(error, TryAgain)
+    kind, code = ("try_again", EXIT_TRY_AGAIN) if try_again else ("user", EXIT_USER)
+    Path(ERROR_FILE).write_text(json.dumps({"kind": kind, "message": str(error)}))
+    logging.getLogger(__name__).error("%s", error)
+    end(code)
 
 
 def end(code: int) -> NoReturn:
@@ -66,9 +73,3 @@ def end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _leave_error(kind: str, error: Exception, code: int) -> int:
-    Path(ERROR_FILE).write_text(json.dumps({"kind": kind, "message": str(error)}))
-    logging.getLogger(__name__).error("%s", error)
-    return code

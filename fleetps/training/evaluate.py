@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fleet_config.errors import UserError
 from fleetps.coordinator.messages import LOGIT_BINS, LOGIT_LIMIT, Evaluation
 
 Floats = npt.NDArray[np.float64]
@@ -48,12 +49,12 @@ class ScoreCounter:
         """What was counted.
 
         Raises:
-            ValueError: a score was NaN or infinite.
+            UserError: a score was NaN or infinite.
         """
         if self._not_finite:
-            raise ValueError(
+            raise UserError(
                 f"{self._not_finite} of {self._rows} scores are NaN or infinite: "
-                "the model has diverged"
+                "the model has diverged; lower the learning rates"
             )
         used = np.flatnonzero(self._bins.any(axis=1))
         return Evaluation(

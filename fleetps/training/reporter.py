@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
-from fleet_config.errors import EXIT_STOPPED, EXIT_TRY_AGAIN, TryAgain
+from fleet_config.errors import EXIT_STOPPED, FleetError
 from fleetps.coordinator.messages import Coordinator
 from fleetps.training import child, stopping
 from fleetps.training.step_hook import StepHook
-
-log = logging.getLogger(__name__)
 
 INTERVAL = 1.0  # seconds
 PARK_TIMEOUT = 5.0  # seconds for a thread to finish its batch
@@ -68,9 +65,8 @@ class Reporter:
             state = self._client.progress(
                 self._instance, task, counts.rows, counts.steps, counts.loss_sum
             )
-        except TryAgain as error:
-            log.error("%s", error)
-            child.end(EXIT_TRY_AGAIN)
+        except FleetError as error:  # the coordinator is gone, or the loss is not finite
+            child.leave(error)
         return state.job in ("failed", "stopping")
 
     def _stop(self) -> None:
