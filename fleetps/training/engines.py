@@ -16,6 +16,7 @@ from fleetps.data.dataset import Dataset
 from fleetps.training import build
 
 INITIALISED = "dense-initialised"
+POLL_SECONDS = 0.1
 
 
 class Engine(Protocol):
@@ -73,15 +74,26 @@ class ServerEngine:
         paddle_compat.init_role()
         programs = build.build_worker(job, dataset, on_batch, on_evaluated)
         paddle.static.Executor(paddle.CPUPlace()).run(programs.startup)
-        if self._rank == 0:
-            if 0 in self._client.arrived(INITIALISED).ranks:
-                paddle_compat.skip_restart_init()
-            fleet.init_worker()
-            self._client.arrive(self._instance, INITIALISED)
-        else:
+        self._wait_for_servers(job)
+        if self._rank != 0:
             self._wait_for_initial_values(job.cluster.deadlines.barrier)
-            fleet.init_worker()
+        elif 0 in self._client.arrived(INITIALISED).ranks:
+            paddle_compat.skip_restart_init()
+        fleet.init_worker()
+        self._client.arrive(self._instance, INITIALISED)
         return programs
+
+    def _wait_for_servers(self, job: Job) -> None:
+        """Paddle aborts the process when it connects to a server that isn't up yet."""
+        deadline = job.cluster.deadlines.rendezvous + job.cluster.deadlines.server_start
+        end = time.monotonic() + deadline
+        while not (meeting := self._client.rendezvous(self._instance)).complete:
+            if time.monotonic() > end:
+                raise TryAgain(
+                    f"worker {self._rank} waited {deadline:g} s for {', '.join(meeting.missing)} "
+                    "(cluster.deadlines.rendezvous and server_start)"
+                )
+            time.sleep(POLL_SECONDS)
 
     def _wait_for_initial_values(self, deadline: float) -> None:
         end = time.monotonic() + deadline
@@ -91,7 +103,7 @@ class ServerEngine:
                     f"worker {self._rank} waited {deadline:g} s for worker 0 to send the initial "
                     "dense parameters (cluster.deadlines.barrier)"
                 )
-            time.sleep(0.1)
+            time.sleep(POLL_SECONDS)
 
     def refresh(self) -> None:
         """See `Engine`."""
