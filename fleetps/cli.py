@@ -88,13 +88,16 @@ def doctor(config: str | None, overrides: tuple[str, ...], dry_run: bool) -> int
 
 
 @cli.command()
-@click.option("--coordinator", metavar="HOST:PORT", help="Where it runs; without: $COORDINATOR.")
+@click.option("--run", metavar="DIR", help="Its run directory, such as runs/quickstart.")
+@click.option("--coordinator", metavar="HOST:PORT", help="Or its address; without: $COORDINATOR.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
-def status(coordinator: str | None, as_json: bool) -> int:
+def status(run: str | None, coordinator: str | None, as_json: bool) -> int:
     """Show how a running job is doing."""
     from fleetps.statusline import show
 
-    return show(coordinator or os.environ.get("COORDINATOR", ""), as_json=as_json)
+    if run and coordinator:
+        raise click.UsageError("--run and --coordinator name the job twice: give one of them")
+    return show(coordinator or os.environ.get("COORDINATOR", ""), run, as_json=as_json)
 
 
 def main() -> None:

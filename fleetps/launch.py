@@ -25,7 +25,8 @@ from fleetps.agents.fleet import Agent, Fleet
 from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.agents.worker import batch_seconds
-from fleetps.coordinator.access import TOKEN, TOKEN_FILE
+from fleetps.coordinator.access import with_token
+from fleetps.coordinator.runfiles import KEY_FILE
 from fleetps.newrun import new_run, shown
 from fleetps.observe.display import Display
 from fleetps.observe.job_view import JobView
@@ -63,8 +64,8 @@ class _Launch:
         self._directory = directory
         self._display = display
         self._stop = stop
-        env = {name: value for name, value in os.environ.items() if name != TOKEN_FILE}
-        env[TOKEN] = secrets.token_urlsafe(24)
+        self._key_file = directory.path / KEY_FILE
+        env = with_token(os.environ, self._key_file)
         env[RUN_VARIABLE] = f"{job.job.name}-{secrets.token_hex(4)}"
         self._env = env
         self._host = HostedCoordinator(job, env)
@@ -83,6 +84,7 @@ class _Launch:
             if fleet is not None:
                 fleet.kill()
             self._host.end(0)
+            self._key_file.unlink(missing_ok=True)
 
     def _say_what_starts(self) -> None:
         cluster = self._job.cluster

@@ -1,24 +1,33 @@
 """`fleetps status`: one look at a running job."""
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from rich.console import Console
 
 from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import UserError
-from fleetps.coordinator.access import read_token
+from fleetps.coordinator.access import TOKEN_FILE, read_token
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.runfiles import ADDRESS_FILE, KEY_FILE
 from fleetps.observe.live import job_panel
 
 _PATIENCE = 5.0
 
 
-def show(coordinator: str, *, as_json: bool) -> int:
-    """Asks the coordinator and prints what it says."""
+def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
+    """Asks the coordinator at an address, or of a run directory, and prints what it says."""
+    environ: Mapping[str, str] = os.environ
+    if run is not None:
+        coordinator, environ = _address_of(Path(run)), _access_to(Path(run))
     if not coordinator:
-        raise UserError("which job? name its coordinator: fleetps status --coordinator host:port")
+        raise UserError(
+            "which job? name its run directory or its coordinator: fleetps status --run "
+            "runs/NAME, or fleetps status --coordinator host:port"
+        )
     address = str(parse_endpoint(coordinator, "--coordinator"))
-    with CoordinatorClient(address, read_token(os.environ), _PATIENCE) as client:
+    with CoordinatorClient(address, read_token(environ), _PATIENCE) as client:
         answer = client.status()
     console = Console()
     if as_json:
@@ -26,3 +35,18 @@ def show(coordinator: str, *, as_json: bool) -> int:
     else:
         console.print(job_panel(answer))
     return 0
+
+
+def _address_of(run: Path) -> str:
+    try:
+        return (run / ADDRESS_FILE).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(
+            f"no coordinator has run in {run}: {ADDRESS_FILE} can't be read ({error.strerror}); "
+            "name the directory <job.output>/<job.name> of a job on this machine"
+        ) from None
+
+
+def _access_to(run: Path) -> Mapping[str, str]:
+    key = run / KEY_FILE
+    return {TOKEN_FILE: str(key)} if key.exists() else os.environ

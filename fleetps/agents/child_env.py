@@ -1,9 +1,11 @@
 """The environment of a Paddle process: what Paddle reads, and what our child program reads."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet_config.cpu import MKL_VARIABLE, mkl_setting
+from fleetps.coordinator.access import TOKEN_FILE
 
 # Settings of the process around us that mean something else, or nothing, to the child.
 _DROPPED = ("PADDLE_", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "TF_CONFIG")
@@ -52,6 +54,8 @@ def _common(outer: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in outer.items() if not name.startswith(_DROPPED)}
     # The job file says how many threads there are; each with an OpenMP pool would be too many.
     kept.setdefault("OMP_NUM_THREADS", "1")
+    if kept.get(TOKEN_FILE):
+        kept[TOKEN_FILE] = os.path.abspath(kept[TOKEN_FILE])  # noqa: PTH100  the child's own directory is another
     kept["PYTHONHASHSEED"] = "0"
     kept["PYTHONUNBUFFERED"] = "1"
     mkl = mkl_setting()

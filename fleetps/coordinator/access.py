@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +25,17 @@ def read_token(environ: Mapping[str, str]) -> str | None:
         where = TOKEN if token != from_file else f"{TOKEN_FILE}={path}"
         raise UserError(f"{where}: the token must be one line of printable ASCII characters")
     return token or None
+
+
+def with_token(environ: Mapping[str, str], new_file: Path) -> dict[str, str]:
+    """The environment with a token: the one it has, or a new one in a file that only its owner can
+    read.
+    """
+    if read_token(environ):
+        return dict(environ)
+    with os.fdopen(os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{secrets.token_urlsafe(24)}\n")
+    return {**environ, TOKEN_FILE: str(new_file.absolute())}
 
 
 def _read(path: str) -> str:

@@ -17,6 +17,7 @@ STATE_FILE = "coordinator.sqlite"
 EVENTS_FILE = "events.jsonl"
 RESULT_FILE = "result.json"
 ADDRESS_FILE = "coordinator.address"
+KEY_FILE = "coordinator.token"  # of a launched job, while it runs
 _LOCK_FILE = "coordinator.lock"
 _OF_A_RUN = (STATE_FILE, f"{STATE_FILE}-wal", f"{STATE_FILE}-shm", EVENTS_FILE, RESULT_FILE)
 

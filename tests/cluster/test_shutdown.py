@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running_job import FLEETPS, Program, job_file, nobody_left, one, processes
+from running_job import FLEETPS, ROOT, Program, job_file, nobody_left, one, processes
 
 from fleet_config.errors import EXIT_OK, EXIT_STOPPED, EXIT_TRY_AGAIN
 from fleetps.agents.server_port import ServerPort
@@ -46,6 +48,24 @@ def test_a_finished_job_leaves_a_result_and_nobody(launch: Launch, tmp_path: Pat
     assert rows["total"] == rows["done"] == 2 * (20_000 + 4_000)
     assert rows["leased"] == rows["done"] + rows["held"] + rows["returned"]
     assert program.err == ""
+
+
+def test_its_owner_can_look_at_a_launched_job(launch: Launch, tmp_path: Path) -> None:
+    program = training(launch(epochs=FOREVER))
+    run = tmp_path / "runs/job"
+    look = subprocess.run(
+        [*FLEETPS, "status", "--json", "--run", str(run)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert look.returncode == EXIT_OK, look.stderr
+    assert json.loads(look.stdout)["job"] == "running"
+    program.send(signal.SIGTERM)
+    assert program.exit_code() == EXIT_STOPPED
+    assert not (run / "coordinator.token").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

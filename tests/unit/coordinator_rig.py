@@ -26,7 +26,7 @@ class Clock:
 
 
 def make_dataset(path: Path, splits: Mapping[str, list[int]] | None = None) -> Dataset:
-    """A data set with shards of so many rows; what is in the rows is none of the coordinator's business."""
+    """A data set with shards of so many rows; the coordinator never looks into them."""
     path.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {
         "format": "fleetps-dataset",

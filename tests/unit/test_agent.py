@@ -80,6 +80,10 @@ class TestChildEnvironment:
         assert env["FLEETPS_GENERATION"] == "2"
         assert env["FLEETPS_TOKEN"] == "t"  # noqa: S105
 
+    def test_a_token_file_is_found_from_its_own_directory(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert self.made({"FLEETPS_TOKEN_FILE": "t"})["FLEETPS_TOKEN_FILE"] == f"{tmp_path}/t"
+
     def test_a_server(self) -> None:
         env = self.made({}, Place("server", 1, "b", "2", ("a:1", "b:2"), 4))
         assert env["TRAINING_ROLE"] == "PSERVER"

@@ -84,6 +84,8 @@ def test_help_loads_nothing_heavy() -> None:
         (["lunch"], "No such command 'lunch'"),
         (["doctor", "--dry-run"], "--dry-run needs a job"),
         (["status"], "fleetps status --coordinator host:port"),
+        (["status", "--run", "runs/x"], "no coordinator has run in runs/x"),
+        (["status", "--run", "runs/x", "--coordinator", "h:1"], "name the job twice"),
         (["status", "--coordinator", "here"], "not of the form host:port"),
     ],
 )
@@ -101,7 +103,7 @@ def test_a_mistake_is_told_without_a_traceback(
 def test_status_of_nobody_is_worth_another_try(free_port: int, monkeypatch) -> None:
     monkeypatch.setattr(statusline, "_PATIENCE", 0.2)
     with pytest.raises(TryAgain, match=f"127.0.0.1:{free_port}"):
-        statusline.show(f"127.0.0.1:{free_port}", as_json=False)
+        statusline.show(f"127.0.0.1:{free_port}", None, as_json=False)
 
 
 def test_options_of_launch_are_short_for_set(tmp_path: Path, monkeypatch) -> None:

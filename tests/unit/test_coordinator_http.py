@@ -12,7 +12,7 @@ from coordinator_rig import Rig, work
 from fastapi import FastAPI, Response
 
 from fleet_config.errors import TryAgain, UserError
-from fleetps.coordinator.access import read_token
+from fleetps.coordinator.access import read_token, with_token
 from fleetps.coordinator.app import make_app
 from fleetps.coordinator.client import CoordinatorClient
 
@@ -227,6 +227,16 @@ def test_proxies_for_the_internet_are_not_used(address, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{_free_port()}")
     with CoordinatorClient(address, deadline=1) as client:
         assert client.status().job == "waiting"
+
+
+def test_a_launcher_makes_a_token_where_there_is_none(tmp_path):
+    file = tmp_path / "new"
+    assert with_token({"FLEETPS_TOKEN": "mine"}, file) == {"FLEETPS_TOKEN": "mine"}
+    assert not file.exists()
+    token = read_token(with_token({"FLEETPS_TOKEN": ""}, file))
+    assert token
+    assert len(token) >= 32
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_token_comes_from_the_environment_or_a_file(tmp_path):
