@@ -37,13 +37,26 @@ observe: {{progress_seconds: 0.5}}
 """
 
 
-def job_file(directory: Path, data: Path, *, name: str = "job", servers: int = 1, workers: int = 1,
-             epochs: int = 1, rendezvous: int = 60) -> Path:
+def job_file(
+    directory: Path,
+    data: Path,
+    *,
+    name: str = "job",
+    servers: int = 1,
+    workers: int = 1,
+    epochs: int = 1,
+    rendezvous: int = 60,
+) -> Path:
     """A small job; with many epochs it runs until something ends it."""
     file = directory / f"{name}.yaml"
     text = _JOB.format(
-        name=name, servers=servers, workers=workers, epochs=epochs, rendezvous=rendezvous,
-        data=data, output=directory / "runs",
+        name=name,
+        servers=servers,
+        workers=workers,
+        epochs=epochs,
+        rendezvous=rendezvous,
+        data=data,
+        output=directory / "runs",
     )
     file.write_text(text)
     return file
@@ -53,7 +66,10 @@ class Program:
     """One program of ours with its output in files."""
 
     def __init__(
-        self, command: Sequence[str], directory: Path, env: Mapping[str, str] | None = None,
+        self,
+        command: Sequence[str],
+        directory: Path,
+        env: Mapping[str, str] | None = None,
         label: str = "program",
     ) -> None:
         self.out_file = directory / f"{label}.out"
@@ -61,8 +77,13 @@ class Program:
         outer = {name: value for name, value in os.environ.items() if name != "FLEETPS_TOKEN"}
         with self.out_file.open("wb") as out, self.err_file.open("wb") as err:
             self.popen = subprocess.Popen(
-                command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=directory,
-                env={**outer, "PYTHONPATH": str(ROOT), **(env or {})}, start_new_session=True,
+                command,
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.DEVNULL,
+                cwd=directory,
+                env={**outer, "PYTHONPATH": str(ROOT), **(env or {})},
+                start_new_session=True,
             )
 
     @property
@@ -118,7 +139,9 @@ def one(*words: str, env: str = "") -> psutil.Process:
 def nobody_left(seconds: float = END_SECONDS) -> None:
     """Fails the test if a process of it still lives at the deadline."""
     wait_until(
-        lambda: not processes(), seconds, "the end of every process",
+        lambda: not processes(),
+        seconds,
+        "the end of every process",
         lambda: "\n".join(f"{p.pid} {_command(p)}" for p in processes()),
     )
 
