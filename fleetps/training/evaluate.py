@@ -37,7 +37,7 @@ class ScoreCounter:
             self._not_finite += int((~finite).sum())
             np.add.at(self._bins, (bin_of(z[finite]), y[finite]), 1)
             self._log_loss += float(log_loss(z[finite], y[finite]).sum())
-            self._probability += float((1.0 / (1.0 + np.exp(-z[finite]))).sum())
+            self._probability += float((0.5 + 0.5 * np.tanh(0.5 * z[finite])).sum())
             self._positives += int(y.sum())
 
     @property

@@ -1,0 +1,89 @@
+"""The small parts of training that need no cluster: schedules, models' parameters, local tables."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fleet_config.errors import UserError
+from fleet_config.optimizers import (
+    ConstantSchedule,
+    CosineSchedule,
+    LinearSchedule,
+    Schedule,
+    StepSchedule,
+)
+from fleetps import models
+from fleetps.data.dataset import Column
+from fleetps.training.local_table import MAX_ROWS, capacity
+from fleetps.training.schedule import factor
+from fleetps.training.sparse import scale_per_row
+
+TOTAL = 110
+
+SCHEDULES: list[tuple[Schedule, int, float]] = [
+    (ConstantSchedule(), 0, 1.0),
+    (ConstantSchedule(), TOTAL, 1.0),
+    (ConstantSchedule(warmup_steps=10), 0, 0.1),
+    (ConstantSchedule(warmup_steps=10), 9, 1.0),
+    (LinearSchedule(warmup_steps=10), 10, 1.0),
+    (LinearSchedule(warmup_steps=10), 60, 0.5),
+    (LinearSchedule(warmup_steps=10, min_factor=0.2), 60, 0.6),
+    (LinearSchedule(warmup_steps=10, min_factor=0.2), TOTAL + 50, 0.2),
+    (LinearSchedule(total_steps=20), 5, 0.75),
+    (CosineSchedule(), 0, 1.0),
+    (CosineSchedule(), TOTAL // 2, 0.5),
+    (CosineSchedule(), TOTAL // 4, 0.5 * (1 + math.cos(math.pi * (TOTAL // 4) / TOTAL))),
+    (CosineSchedule(min_factor=0.1), TOTAL, 0.1),
+    (StepSchedule(step_size=30, gamma=0.5), 29, 1.0),
+    (StepSchedule(step_size=30, gamma=0.5), 30, 0.5),
+    (StepSchedule(step_size=30, gamma=0.5, warmup_steps=5), 65, 0.25),
+]
+
+
+@pytest.mark.parametrize(("schedule", "step", "expected"), SCHEDULES)
+def test_schedule(schedule: Schedule, step: int, expected: float) -> None:
+    assert factor(schedule, step, TOTAL) == pytest.approx(expected)
+
+
+def test_every_file_of_models_is_registered() -> None:
+    assert models.names() == ["deepfm", "dnn", "wide_deep"]
+
+
+def test_model_parameters_are_checked() -> None:
+    assert models.parse_params("dnn", {"hidden": [8]}).model_dump() == {"hidden": [8]}
+    with pytest.raises(UserError, match=r"model\.params\.hiden .* did you mean hidden\?"):
+        models.parse_params("dnn", {"hiden": [8]})
+    with pytest.raises(UserError, match=r"model\.params\.hidden\.0: .* integer.*, not 'x'"):
+        models.parse_params("dnn", {"hidden": ["x"]})
+    with pytest.raises(UserError, match=r"no model is called 'deepfn'; did you mean deepfm\?"):
+        models.get("deepfn")
+
+
+def test_a_table_that_the_job_lacks_is_named() -> None:
+    inputs = models.Inputs(dense=None, lookup=lambda table: table, dims={"embedding": 4})
+    assert inputs.embedding() == "embedding"
+    with pytest.raises(UserError, match=r"add tables\.wide"):
+        inputs.embedding("wide")
+
+
+def test_local_capacity() -> None:
+    assert capacity(1) == 1 << 12
+    assert capacity(1_000) == 1 << 14  # the next power of two to 16 rows per id
+    assert capacity(10**9) == MAX_ROWS
+
+
+def sparse(*widths: int | None) -> list[Column]:
+    return [
+        Column(f"c{i}", "sparse", width, tuple(map(str, range(width or 1))))
+        for i, width in enumerate(widths)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("widths", "expected"), [((26,), 26), ((None,), 1), ((1, None, 1), 1), ((26, None), None)]
+)
+def test_scale_of_sparse_gradients(widths: tuple[int | None, ...], expected: int | None) -> None:
+    dense = Column("dense", "dense", 13, tuple(map(str, range(13))))
+    assert scale_per_row([dense, *sparse(*widths)]) == expected
