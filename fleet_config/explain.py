@@ -113,7 +113,7 @@ def _unknown_key(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
     elsewhere = [other for other in _all_keys(model) if other.rpartition(".")[2] == key]
     if elsewhere and not kind:
         return f"{wrong}; did you mean {listed(elsewhere, 'or')}?"
-    takes = kind or ".".join(above) or "a job file"
+    takes = kind or ".".join(above) or "the file"
     return f"{wrong}; {takes} takes {listed(owner.model_fields)}"
 
 

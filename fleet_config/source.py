@@ -96,9 +96,9 @@ def read_source(file: Path, overrides: Sequence[str]) -> Source:
     source = Source(file, {})
     root = _compose(_read_text(file), str(file))
     if root is None:
-        raise UserError(f"{file} is empty; conf/quickstart.yaml shows what a job file holds")
+        raise UserError(f"{file} is empty; conf/ and conf/data/ have examples")
     if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"{file}:{_line(root)}: a job file is made of sections (job:, data:, ...)")
+        raise UserError(f"{file}:{_line(root)}: it must be made of keys and values (key: value)")
     source.data = _Reader(str(file), source._lines).mapping(root, ())
     for argument in overrides:
         source.override(argument)
@@ -163,13 +163,13 @@ def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"job file {file} does not exist; conf/ has ready ones") from None
+        raise UserError(f"{file} does not exist; conf/ has ready job files") from None
     except IsADirectoryError:
-        raise UserError(f"job file {file} is a directory; name a .yaml file in it") from None
+        raise UserError(f"{file} is a directory; name a .yaml file in it") from None
     except UnicodeDecodeError:
-        raise UserError(f"job file {file} is not UTF-8 text") from None
+        raise UserError(f"{file} is not UTF-8 text") from None
     except OSError as error:
-        raise UserError(f"job file {file} can't be read: {error.strerror}") from None
+        raise UserError(f"{file} can't be read: {error.strerror}") from None
 
 
 def _compose(text: str, name: str) -> yaml.Node | None:

@@ -77,7 +77,7 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["launch", "--config", "none.yaml"], "job file none.yaml does not exist"),
+        (["launch", "--config", "none.yaml"], "none.yaml does not exist"),
         (["launch", "--config", "job.yaml", "--set", "job.nam=y"], "did you mean job.name?"),
         (["launch", "--config", "job.yaml", "--workers", "0"], "cluster.workers must be at least"),
         (["launch"], "Missing option '--config'"),

@@ -245,8 +245,8 @@ def test_a_section_that_is_missing_says_what_it_must_give(write) -> None:
 BROKEN = {
     "": "job.yaml is empty; conf/quickstart.yaml shows what a job file holds",
     "# nothing\n": "job.yaml is empty; conf/quickstart.yaml shows what a job file holds",
-    "- a\n": "job.yaml:1: a job file is made of sections (job:, data:, ...)",
-    "just text\n": "job.yaml:1: a job file is made of sections (job:, data:, ...)",
+    "- a\n": "job.yaml:1: it must be made of keys and values (key: value)",
+    "just text\n": "job.yaml:1: it must be made of keys and values (key: value)",
     "job:\n  name: x\n  name: y\n": (
         "job.yaml:3: job.name is there twice, first in line 2; remove one"
     ),
@@ -273,7 +273,7 @@ def test_file_that_is_no_job_file(write, text: str) -> None:
 
 
 def test_file_that_can_not_be_read(write, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"job file none\.yaml does not exist"):
+    with pytest.raises(UserError, match=r"none\.yaml does not exist"):
         load_job("none.yaml")
     with pytest.raises(UserError, match="is a directory"):
         load_job(tmp_path)
