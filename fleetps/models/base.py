@@ -25,9 +25,11 @@ Tensor = Any  # a paddle.static.Variable: Paddle ships no types
 
 
 class Params(pydantic.BaseModel):
-    """Base of a model's parameters (`model.params` of the job file); unknown keys are errors."""
+    """Base of a model's parameters (`model.params` of the job file); unknown keys and wrong types
+    are errors.
+    """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 @dataclass(frozen=True)

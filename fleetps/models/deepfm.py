@@ -7,6 +7,7 @@ Second order: sum over pairs <v_i, v_j> = 0.5 * (|sum v_i|^2 - sum |v_i|^2) (Ren
 from __future__ import annotations
 
 import paddle
+from pydantic import PositiveInt
 
 from fleetps.models.base import Inputs, Params, Tensor, register
 from fleetps.models.layers import flat, linear, mlp
@@ -15,7 +16,7 @@ from fleetps.models.layers import flat, linear, mlp
 class DeepFMParams(Params):
     """hidden: sizes of the deep part's hidden layers, first to last."""
 
-    hidden: list[int] = [256, 128, 64]
+    hidden: list[PositiveInt] = [256, 128, 64]
 
 
 @register("deepfm", DeepFMParams)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from fleetps.models.base import Inputs, Params, Tensor, register
 from fleetps.models.layers import flat, linear, mlp
 
@@ -9,7 +11,7 @@ from fleetps.models.layers import flat, linear, mlp
 class DnnParams(Params):
     """hidden: sizes of the hidden layers, first to last."""
 
-    hidden: list[int] = [256, 128, 64]
+    hidden: list[PositiveInt] = [256, 128, 64]
 
 
 @register("dnn", DnnParams)

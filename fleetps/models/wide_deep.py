@@ -7,6 +7,7 @@ embedding (deep), so both cross the network in one pull.
 from __future__ import annotations
 
 import paddle
+from pydantic import PositiveInt
 
 from fleetps.models.base import Inputs, Params, Tensor, register
 from fleetps.models.layers import flat, linear, mlp
@@ -15,7 +16,7 @@ from fleetps.models.layers import flat, linear, mlp
 class WideDeepParams(Params):
     """hidden: sizes of the deep part's hidden layers, first to last."""
 
-    hidden: list[int] = [256, 128, 64]
+    hidden: list[PositiveInt] = [256, 128, 64]
 
 
 @register("wide_deep", WideDeepParams)

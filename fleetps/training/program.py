@@ -58,8 +58,11 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
             f"{dataset.path}: has no sparse column, so there is nothing for servers to hold"
         )
 
+    used = set()
+
     @functools.cache
     def rows_of_all_slots(table: str) -> Tensor:
+        used.add(table)
         dim = job.tables[table].dim
         ids = [_flat_ids(feeds[column.name], column) for column in sparse]
         rows = lookup(table, dim, ids)
@@ -74,6 +77,8 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
     )
     params = models.parse_params(job.model.name, job.model.params)
     logit = models.get(job.model.name).build(inputs, params)
+    for name in sorted(job.tables.keys() - used):
+        raise UserError(f"the model {job.model.name} doesn't use tables.{name}: remove it")
     loss = paddle.nn.functional.binary_cross_entropy_with_logits(
         logit, paddle.cast(label, "float32"), reduction="sum"
     )

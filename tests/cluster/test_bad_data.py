@@ -61,6 +61,11 @@ def test_unknown_model_parameter(tmp_path: Path, small_data: Path) -> None:
     assert_refused(program, "model.params.hiden", "did you mean hidden?")
 
 
+def test_table_that_the_model_does_not_use(tmp_path: Path, small_data: Path) -> None:
+    program = launch(tmp_path, small_data, "tables={embedding: {dim: 9}, other: {dim: 5}}")
+    assert_refused(program, "deepfm doesn't use tables.other")
+
+
 def test_loss_that_is_not_finite(tmp_path: Path, small_data: Path) -> None:
     wild = ["optimizer={name: sgd, learning_rate: 1e30}", "job.epochs=3"]
     assert_refused(launch(tmp_path, small_data, *wild), "diverged", "learning_rate")
