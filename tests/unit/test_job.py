@@ -243,8 +243,8 @@ def test_a_section_that_is_missing_says_what_it_must_give(write) -> None:
 
 # file content -> the sentence
 BROKEN = {
-    "": "job.yaml is empty; conf/quickstart.yaml shows what a job file holds",
-    "# nothing\n": "job.yaml is empty; conf/quickstart.yaml shows what a job file holds",
+    "": "job.yaml is empty; conf/ and conf/data/ have examples",
+    "# nothing\n": "job.yaml is empty; conf/ and conf/data/ have examples",
     "- a\n": "job.yaml:1: it must be made of keys and values (key: value)",
     "just text\n": "job.yaml:1: it must be made of keys and values (key: value)",
     "job:\n  name: x\n  name: y\n": (
