@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
+from pydantic_core import PydanticCustomError
 
 from fleet_config.section import AUTO, AutoOrCount, Count, CountOrZero, Seconds, Section, text_of
 
@@ -18,13 +19,22 @@ BatchSize: TypeAlias = Annotated[int, Field(ge=1, le=65_536)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
+def _without_nul(path: Path) -> Path:
+    if "\0" in str(path):
+        raise PydanticCustomError("expected", "a path without NUL characters")
+    return path
+
+
+FilePath: TypeAlias = Annotated[Path, Field(strict=False), AfterValidator(_without_nul)]
+
+
 class JobSection(Section):
     """The run as a whole."""
 
     name: JobName
     seed: Seed = 1
     epochs: Count = 1
-    output: Path = Field(default=Path("runs"), strict=False)
+    output: FilePath = Path("runs")
 
 
 class Deadlines(Section):
@@ -65,7 +75,7 @@ class SyntheticData(Section):
 class DataSection(Section):
     """What is trained on."""
 
-    path: Path = Field(strict=False)
+    path: FilePath
     batch_size: BatchSize = 512
     task_rows: AutoOrCount = AUTO
     shuffle: bool = True

@@ -103,8 +103,10 @@ def load_dataset(path: str | Path) -> Dataset:
             f"{path}: has no {DATASET_FILE}; raw files have to be converted first, "
             f"see `fleetps data convert --help`"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {error}") from error
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise UserError(f"{file}: is damaged: not UTF-8 text; convert the data again") from None
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
