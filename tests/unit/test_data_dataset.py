@@ -73,9 +73,8 @@ def shard(path: Path) -> Path:
     ("damage", "message"),
     [
         (lambda p: (p / "dataset.json").unlink(), "has no dataset.json; raw files have to be"),
-        (lambda p: (p / "dataset.json").write_bytes(b"\x9c\xff"), "is damaged: not UTF-8 text"),
         (lambda p: (p / "dataset.json").write_text('{\n"a": }'), r"dataset.json:2: is not valid"),
-        (lambda p: (p / "dataset.json").write_bytes(b"\xff"), "cannot be read"),
+        (lambda p: (p / "dataset.json").write_bytes(b"\xff"), "is damaged: not UTF-8 text"),
         (lambda p: (p / "dataset.json").write_text("[]"), '"format" is not'),
         (edit(lambda d: d.pop("columns")), "is damaged: has no 'columns'"),
         (edit(lambda d: d.update(version=2)), "version 2 is not supported, only 1"),

@@ -172,7 +172,9 @@ MISTAKES = {
     "data.shuffle=yes": "data.shuffle must be true or false, not the text 'yes'",
     "data.batch_size=100000": "data.batch_size must be at most 65536, not 100000",
     "data.path=[a]": "data.path must be a path, not the list ['a']",
-    'job.output="a\\0b"': "job.output must be a path without NUL characters, not the text 'a\\x00b'",
+    'job.output="a\\0b"': (
+        "job.output must be a path without NUL characters, not the text 'a\\x00b'"
+    ),
     "data=d": "data must be a section (keys below it), not the text 'd'",
     "data.synthetic={rows: 5}": "data.synthetic.test_rows is missing; it has no default",
     "job={}": "job.name is missing; it has no default",
