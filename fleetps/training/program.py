@@ -58,7 +58,7 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
             f"{dataset.path}: has no sparse column, so there is nothing for servers to hold"
         )
 
-    used = set()
+    used: set[str] = set()
 
     @functools.cache
     def rows_of_all_slots(table: str) -> Tensor:
@@ -77,12 +77,26 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
     )
     params = models.parse_params(job.model.name, job.model.params)
     logit = models.get(job.model.name).build(inputs, params)
-    for name in sorted(job.tables.keys() - used):
-        raise UserError(f"the model {job.model.name} doesn't use tables.{name}: remove it")
+    _check_model(job, logit, used)
     loss = paddle.nn.functional.binary_cross_entropy_with_logits(
         logit, paddle.cast(label, "float32"), reduction="sum"
     )
     return Network(paddle.static.default_main_program(), list(feeds.values()), label, logit, loss)
+
+
+def _check_model(job: Job, logit: Tensor, used: set[str]) -> None:
+    """What Paddle would refuse in words of its own, or not at all."""
+    model = f"the model {job.model.name}"
+    for name in sorted(job.tables.keys() - used):
+        raise UserError(f"{model} doesn't use tables.{name}: remove it")
+    if tuple(logit.shape[1:]) != (1,):
+        raise UserError(f"{model} must return logits of shape [batch, 1], not {list(logit.shape)}")
+    for parameter in paddle.static.default_main_program().all_parameters():
+        if not parameter.trainable:
+            raise UserError(
+                f"{model} has a parameter that isn't trained, {parameter.name}, and no two workers "
+                "would have the same; batch normalisation is one such case"
+            )
 
 
 def _feed(column: Column) -> Tensor:
