@@ -5,11 +5,19 @@ launchers), and the agent of the coordinator role.
 """
 
 import logging
+import signal
 import sys
 import time
 from collections.abc import Mapping
 
-from fleet_config.errors import EXIT_USER, FleetError, TryAgain, UserError
+from fleet_config.errors import (
+    EXIT_STOPPED,
+    EXIT_USER,
+    FleetError,
+    Stopped,
+    TryAgain,
+    UserError,
+)
 from fleet_config.job import Job
 from fleetps.agents.membership import any_present
 from fleetps.coordinator.access import read_token
@@ -83,6 +91,8 @@ class HostedCoordinator:
         code = child.poll() if child is not None else None
         if child is None or code is None:
             return TryAgain("the coordinator does not run")
+        if code in (EXIT_STOPPED, -signal.SIGTERM):
+            return Stopped("the coordinator was asked to stop (SIGTERM)")
         last = tail(child.log, 1)
         words = message_of(last[0]) if code > 0 and last else describe_exit(code)
         happened = "ended" if self._client is not None else "could not start"

@@ -177,6 +177,9 @@ class Member:
             end = self._wait_for_end()
         elif end is None and code != EXIT_USER:
             end = self._wait_until_over(_ROOT_CAUSE_SECONDS)
+        if end is None and self._stop.signal is not None:
+            # Whoever stops a group of processes (systemd, a batch system) stops the child too.
+            end = self.membership.stop_job(self._stop.reason)
         if end is None:
             end = self._fail(child, self._child_directory().reason(code, child.log), code)
         self._job_over(child, end)

@@ -217,6 +217,10 @@ class TaskQueue:
                 return poison
         return ""
 
+    def holders(self) -> set[str]:
+        """The instances that hold tasks."""
+        return {live.lease.instance for live in self._live.values()}
+
     def reported_rows(self, *, training: bool) -> int:
         """Rows reported for tasks that are still held."""
         return sum(live.rows for live in self._live.values() if live.training == training)

@@ -81,6 +81,8 @@ class Watch:
                 self._fail(f"{_names(places)} registered but did not serve", "server_start")
 
     def _tasks(self) -> None:
+        # Asked before leases expire: who holds none has nothing to do and is not to blame.
+        holders = self._queue.holders()
         if poison := self._queue.expire():
             self._life.fail(COORDINATOR, poison)
             return
@@ -90,7 +92,8 @@ class Watch:
             return
         workers = self._members.live("worker")
         if workers:
-            self._fail(f"no step by {_names(_member_names(workers))}", "first_step")
+            late = [worker for worker in workers if worker.instance in holders] or workers
+            self._fail(f"no step by {_names(_member_names(late))}", "first_step")
         else:
             self._fail("all workers have left and no other came", "first_step")
 

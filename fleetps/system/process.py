@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from fleet_config.errors import EXIT_STOPPED
+
 _log = logging.getLogger(__name__)
 _GUARD = Path(__file__).with_name("guard.py")
 _ROOT = Path(__file__).resolve().parents[2]
@@ -144,6 +146,8 @@ def describe_exit(code: int) -> str:
     """An exit code in words: `exit code 3`, `crashed with SIGSEGV (...)`."""
     if code == 0:
         return "exit 0 before the job was done"
+    if code == EXIT_STOPPED:
+        return "stopped by SIGTERM"
     if code > 0:
         return f"exit code {code}"
     try:

@@ -78,6 +78,16 @@ def test_stopped_on_request(launch: Launch, number: signal.Signals) -> None:
     assert program.err.splitlines() == [f"stopped by {name}"]
 
 
+def test_stopped_together_with_all_its_processes(launch: Launch) -> None:
+    """As systemd and batch systems do it: each process gets the signal."""
+    program = training(launch(servers=1, workers=2, epochs=FOREVER))
+    for process in processes():
+        process.terminate()
+    assert program.exit_code() == EXIT_STOPPED, program.everything()
+    nobody_left()
+    assert program.err.splitlines()[-1].startswith("stopped by SIGTERM")
+
+
 def test_stopped_before_it_trains(launch: Launch) -> None:
     program = launch(servers=1, workers=1, epochs=FOREVER)
     program.wait_for_output("waiting for")

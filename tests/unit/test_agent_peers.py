@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet_config.errors import TryAgain, UserError
+from fleet_config.errors import FleetError, Stopped, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.membership import Membership
@@ -115,15 +115,29 @@ class TestHostedCoordinator:
         with pytest.raises(TryAgain):
             host.client.status()
 
-    def test_its_death_is_noticed_and_described(self, host: HostedCoordinator, job: Job) -> None:
+    @pytest.mark.parametrize(
+        ("number", "error", "sentence"),
+        [
+            (signal.SIGKILL, TryAgain, "the coordinator ended: killed by SIGKILL"),
+            (signal.SIGTERM, Stopped, r"the coordinator was asked to stop \(SIGTERM\)"),
+        ],
+    )
+    def test_its_death_is_noticed_and_described(
+        self,
+        host: HostedCoordinator,
+        job: Job,
+        number: signal.Signals,
+        error: type[FleetError],
+        sentence: str,
+    ) -> None:
         host.start("127.0.0.1:0", new=True)
         child = next(
             process
             for process in psutil.Process().children()
             if str(job.run_dir / "job.json") in process.cmdline()
         )
-        child.send_signal(signal.SIGKILL)
-        with pytest.raises(TryAgain, match="the coordinator ended: killed by SIGKILL"):
+        child.send_signal(number)
+        with pytest.raises(error, match=sentence):
             repeat(host.check)
 
     def test_a_port_in_use(self, host: HostedCoordinator, silent: str) -> None:

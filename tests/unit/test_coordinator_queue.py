@@ -134,6 +134,16 @@ def test_no_step_by_anybody_ends_the_job_and_names_the_workers(tmp_path):
     assert "no step by worker 0, worker 1 within 120 s" in state.reason
 
 
+def test_a_worker_with_nothing_to_do_is_not_blamed_for_one_that_stands_still(tmp_path):
+    rig = Rig(tmp_path)
+    rig.assemble()
+    rig.task("w1")
+    while (lease := rig.service.lease("w0")).kind == "task":
+        rig.finish_task("w0", lease.task)
+    state = rig.pass_time(121, "s0", "w0", "w1")
+    assert "no step by worker 1 within 120 s" in state.reason
+
+
 def test_returned_without_blame(rig):
     tasks = {rig.task("w0").id, rig.task("w0").id}
     rig.service.release("w0")

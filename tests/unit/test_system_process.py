@@ -144,6 +144,7 @@ def test_a_child_whose_parent_is_gone_already_does_not_start(tmp_path: Path) -> 
     [
         (0, "exit 0 before the job was done"),
         (3, "exit code 3"),
+        (143, "stopped by SIGTERM"),
         (-9, "killed by SIGKILL"),
         (-11, "crashed with SIGSEGV"),
         (-signal.SIGUSR1, "killed by SIGUSR1"),
