@@ -12,7 +12,13 @@ docs/operations.md has the exit codes and signals, docs/environment.md all varia
 
 import sys
 
-from fleetps.main import main
+try:
+    from fleetps.main import main
+except ModuleNotFoundError as error:
+    sys.stderr.write(
+        f"the Python package {error.name} is missing: make setup, then . .venv/bin/activate\n"
+    )
+    sys.exit(2)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,6 +18,7 @@ from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.agents.server import ServerAgent
 from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.access import read_token
+from fleetps.installation import check_installation
 from fleetps.newrun import ensure_dataset, new_run, shown
 from fleetps.observe.job_view import JobView
 from fleetps.observe.logs import set_up_logging
@@ -33,6 +34,8 @@ _LEAVE_SECONDS = 8.0
 
 def run(job: Job, role: Role, stop: StopRequest) -> None:
     """Play the role until the job is done; any other end is raised."""
+    if role.kind != "coordinator":
+        check_installation()
     if role.kind == "local":
         _run_local(job, stop)
     elif role.kind == "coordinator":

@@ -27,6 +27,7 @@ from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.agents.worker import batch_seconds
 from fleetps.coordinator.access import with_token
 from fleetps.coordinator.runfiles import KEY_FILE
+from fleetps.installation import check_installation
 from fleetps.newrun import new_run, shown
 from fleetps.observe.display import Display
 from fleetps.observe.job_view import JobView
@@ -48,6 +49,7 @@ _FAILED_SECONDS = 5.0
 
 def run(job: Job) -> int:
     """Train the job; returns EXIT_OK, any other end is raised."""
+    check_installation()
     # Text for people comes from the display; the log is for what it doesn't say.
     level = logging.INFO if job.observe.log_format == "json" else logging.WARNING
     set_up_logging(job.observe.log_format, "launch", level)

@@ -7,7 +7,6 @@ checks the installation first, and so turns a wheel that can't work into one sen
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,46 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from fleet_config.errors import UserError
+from fleetps.installation import check_installation
 
 log = logging.getLogger(__name__)
 
 RPC_BODY_LIMIT = 2 << 30
-
-
-def check_installation() -> None:
-    """Refuse versions that fail later in ways nobody can read.
-
-    Raises:
-        UserError: Paddle is missing or has no parameter server (its core left the wheels after
-        3.0),
-            protobuf >= 5 ("a_sync_configs is not a attribute"), numpy >= 2 (crash at import).
-    """
-    for package, limit, mend in (
-        ("protobuf", 5, "pip install 'protobuf<5'"),
-        ("numpy", 2, "pip install 'numpy<2'"),
-    ):
-        version = _version(package)
-        if version is None or int(version.split(".")[0]) >= limit:
-            raise UserError(
-                f"{package} {version or 'is missing'}: PaddlePaddle 2.6.2 needs "
-                f"{package} < {limit}: {mend}"
-            )
-    paddle_version = _version("paddlepaddle") or _version("paddlepaddle-gpu")
-    if paddle_version is None:
-        raise UserError("PaddlePaddle is missing: pip install paddlepaddle==2.6.2")
-    if not paddle_version.startswith("2.6."):
-        raise UserError(
-            f"PaddlePaddle {paddle_version} is not supported: FleetPS needs 2.6.2, the last tested "
-            "wheel with a complete parameter server: pip install paddlepaddle==2.6.2"
-        )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
 
 check_installation()
 import paddle  # noqa: E402  the check above must come first
