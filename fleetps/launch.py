@@ -48,13 +48,19 @@ _FAILED_SECONDS = 5.0
 
 
 def run(job: Job) -> int:
-    """Train the job; returns EXIT_OK, any other end is raised."""
-    check_installation()
+    """Train the job; returns EXIT_OK. Any other end is raised, or logged where lines are JSON."""
+    as_json = job.observe.log_format == "json"
     # Text for people comes from the display; the log is for what it doesn't say.
-    level = logging.INFO if job.observe.log_format == "json" else logging.WARNING
-    set_up_logging(job.observe.log_format, "launch", level)
-    with StopRequest() as stop, shown(job) as display, new_run(job, display, stop) as directory:
-        _Launch(job, directory, display, stop).run()
+    set_up_logging(job.observe.log_format, "launch", logging.INFO if as_json else logging.WARNING)
+    try:
+        check_installation()
+        with StopRequest() as stop, shown(job) as display, new_run(job, display, stop) as directory:
+            _Launch(job, directory, display, stop).run()
+    except FleetError as error:
+        if not as_json:
+            raise
+        _log.error("%s", error)
+        return error.exit_code
     return EXIT_OK
 
 

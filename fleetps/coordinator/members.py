@@ -168,10 +168,9 @@ class Members:
         found = []
         for role, expected in (("server", self._servers), ("worker", self._workers)):
             ranks = {m.rank for m in self._all.values() if m.role == role and m.live}
-            lacking = expected - len(ranks)
-            found += [f"{role} {rank}" for rank in range(expected) if rank not in ranks][
-                : max(lacking, 0)
-            ]
+            # Rank 0 can't be replaced by a number too high: worker 0 initialises the dense weights.
+            lacking = max(expected - len(ranks), int(0 not in ranks))
+            found += [f"{role} {rank}" for rank in range(expected) if rank not in ranks][:lacking]
         return found
 
     def not_serving(self) -> list[Member]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -98,6 +99,15 @@ def test_a_mistake_is_told_without_a_traceback(
     assert part in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_an_error_is_json_where_lines_are_json(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(LEAST, encoding="utf-8")
+    done = fleetps("launch", "--config", "job.yaml", "--log-format", "json", cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert line["level"] == "error"
+    assert "does not exist; a data set is" in line["message"]
 
 
 def test_status_of_nobody_is_worth_another_try(free_port: int, monkeypatch) -> None:

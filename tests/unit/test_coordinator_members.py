@@ -99,6 +99,14 @@ def test_the_rendezvous_deadline_names_the_missing(rig):
     assert "cluster.deadlines.rendezvous" in state.reason
 
 
+def test_worker_0_is_waited_for_however_many_others_there_are(rig):
+    for rank in (0, 1):
+        rig.register("server", f"s{rank}", rank=rank)
+    rig.register("worker", "w", rank=1)
+    rig.register("worker", "x", rank=9)
+    assert rig.service.rendezvous("w").missing[0] == "worker 0 (not registered)"
+
+
 def test_a_server_that_registers_but_does_not_serve_is_named(rig):
     for name in ("a", "b"):
         rig.register("server", name)
