@@ -61,7 +61,8 @@ class HostedCoordinator:
     def start(self, bind: str, *, new: bool) -> None:
         """Returns when it answers. `new` forgets an unfinished run of the same job."""
         self._run.create()
-        self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
+        with self._run.writing():
+            self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
         address_file = self._run.path / ADDRESS_FILE
         address_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "fleetps.coordinator", "--job", str(self._run.job_file)]
@@ -95,6 +96,8 @@ class HostedCoordinator:
             return Stopped("the coordinator was asked to stop (SIGTERM)")
         last = tail(child.log, 1)
         words = message_of(last[0]) if code > 0 and last else describe_exit(code)
+        if code > 0 and self._run.is_full():
+            words = f"the disk that holds {self._run.path} is full"
         happened = "ended" if self._client is not None else "could not start"
         sentence = f"the coordinator {happened}: {words}"
         return UserError(sentence) if code == EXIT_USER else TryAgain(sentence)

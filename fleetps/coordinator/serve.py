@@ -15,7 +15,7 @@ from typing import Any
 
 import uvicorn
 
-from fleet_config.errors import EXIT_STOPPED, TryAgain, UserError
+from fleet_config.errors import EXIT_STOPPED, FleetError, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.access import TOKEN, TOKEN_FILE
 from fleetps.coordinator.app import make_app
@@ -69,6 +69,8 @@ class _Process:
         finally:
             self._stop.set()
             ticker.join()
+        if self._service.lost is not None:
+            raise self._service.lost
         code = self._service.status().exit_code
         return EXIT_STOPPED if code is None else code
 
@@ -83,9 +85,12 @@ class _Process:
     def _tick(self) -> None:
         while not self._stop.wait(TICK_SECONDS):
             try:
-                self._service.tick()
-                if self._all_over():
+                if self._service.lost is None:
+                    self._service.tick()
+                if self._service.lost is not None or self._all_over():
                     self._server.should_exit = True
+            except FleetError as error:
+                _log.error("%s", error)
             except Exception:
                 _log.exception("the coordinator could not look at its deadlines")
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fleet_config.errors import EXIT_USER, FleetError, UserError
+from fleet_config.errors import EXIT_USER, FleetError, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.dispatch import Dispatcher
@@ -64,6 +65,8 @@ class JobService:
         self._lock = threading.RLock()
         self._result_path = run_dir / RESULT_FILE
         self._result_written = False
+        # Set when the disk is full or gone: whoever serves this had better end and say so.
+        self.lost: TryAgain | None = None
         # A local run keeps its parameters in the process, so there is nothing to go on with.
         store = self._store = open_store(run_dir / STATE_FILE, job.digest(), new=new or local)
         events = self._events = EventLog(store, run_dir / EVENTS_FILE, wall)
@@ -99,16 +102,23 @@ class JobService:
                 with self._store.transaction():
                     yield
                     self._phases.advance()
+                self._write_files()
             except FleetError:
                 raise  # refused before anything was changed
-            except BaseException:
+            except BaseException as error:
                 self._members.reload()
                 self._queue.reload()
-                raise
-            self._events.write_out()
-            if not self._result_written and self._life.row.state == "done":
-                self._board.write_result(self._result_path)
-                self._result_written = True
+                if not isinstance(error, sqlite3.Error | OSError):
+                    raise
+                where = self._result_path.parent
+                self.lost = TryAgain(f"the coordinator can't keep its state in {where}: {error}")
+                raise self.lost from error
+
+    def _write_files(self) -> None:
+        self._events.write_out()
+        if not self._result_written and self._life.row.state == "done":
+            self._board.write_result(self._result_path)
+            self._result_written = True
 
     # -- members --
 

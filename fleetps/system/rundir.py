@@ -6,15 +6,19 @@ earlier runs, previous-<time>/.
 
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from fleet_config.errors import TryAgain, UserError
 
 _LOCK = "lock"
 _PREVIOUS = "previous-"
+# With less, a process that ended with an error has most likely found no room.
+_LEAST_BYTES = 1_000_000
 
 
 class RunDirectory:
@@ -41,7 +45,7 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Keep every other run of this name out, until this process ends, however it ends."""
         self.create()
-        with (self.path / _LOCK).open("a+", encoding="ascii") as lock:
+        with self._lock_file() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -51,10 +55,15 @@ class RunDirectory:
                     f"a job named {self.path.name} already runs in {self.path} (process {holder}): "
                     "wait for its end, stop it, or give this one another job.name"
                 ) from None
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+            with self.writing():
+                lock.truncate(0)
+                lock.write(str(os.getpid()))
+                lock.flush()
             yield
+
+    def _lock_file(self) -> TextIO:
+        with self.writing():
+            return (self.path / _LOCK).open("a+", encoding="ascii")
 
     def set_aside_previous(self) -> Path | None:
         """Move what an earlier run left into previous-<time>/: no result is ever overwritten."""
@@ -64,14 +73,33 @@ class RunDirectory:
         previous = self.path / f"{_PREVIOUS}{time.strftime('%Y%m%d-%H%M%S')}"
         while previous.exists():
             previous = previous.with_name(f"{previous.name}-again")
-        previous.mkdir()
-        for entry in left:
-            entry.rename(previous / entry.name)
+        with self.writing():
+            previous.mkdir()
+            for entry in left:
+                entry.rename(previous / entry.name)
         return previous
 
     @staticmethod
     def _belongs_to_a_run(entry: Path) -> bool:
         return entry.name != _LOCK and not entry.name.startswith(_PREVIOUS)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What the operating system refuses inside becomes a sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"can't write in the run directory {self.path}: {error.strerror}; "
+                "make room there or set job.output to another directory"
+            ) from None
+
+    def is_full(self) -> bool:
+        """Whether its disk has no room for what a run writes."""
+        try:
+            return shutil.disk_usage(self.path).free < _LEAST_BYTES
+        except OSError:
+            return False
 
     def create(self) -> None:
         try:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 import pytest
 from coordinator_rig import finish, make_dataset, make_job, work
 
+from fleet_config.errors import EXIT_TRY_AGAIN, TryAgain
 from fleetps.coordinator.__main__ import main
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.serve import listen
@@ -85,6 +87,20 @@ def _assemble(client, digest) -> None:
     client.heartbeat("s0", "serving")
     for worker in ("w0", "w1"):
         client.register("worker", worker, "127.0.0.1", None, digest)
+
+
+def test_it_ends_when_it_cannot_keep_its_state(coordinator):
+    with (
+        coordinator.running() as (process, address),
+        CoordinatorClient(address, None, deadline=PATIENCE) as client,
+    ):
+        shutil.rmtree(coordinator.job.run_dir)  # a full disk ends in the same place
+        with pytest.raises(TryAgain, match="can't keep its state in"):
+            client.register("server", "s0", "127.0.0.1:6000", None, coordinator.job.digest())
+        _, text = process.communicate(timeout=PATIENCE)
+    assert process.returncode == EXIT_TRY_AGAIN
+    assert f"can't keep its state in {coordinator.job.run_dir}" in text.splitlines()[-1]
+    assert "Traceback" not in text
 
 
 def test_kill_and_restart_on_the_same_port_and_the_job_goes_on(coordinator):

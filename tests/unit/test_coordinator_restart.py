@@ -162,10 +162,10 @@ def test_a_failed_transaction_changes_nothing(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "record_done", full)
-        with pytest.raises(sqlite3.OperationalError):
+        with pytest.raises(TryAgain, match="database or disk is full"):
             rig.finish_task("w0", task)
         patch.setattr(store, "grant", full)
-        with pytest.raises(sqlite3.OperationalError):
+        with pytest.raises(TryAgain, match="database or disk is full"):
             rig.service.lease("w1")
     assert rig.service.status().accounting == before
     rig.finish_task("w0", task)

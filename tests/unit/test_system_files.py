@@ -57,6 +57,14 @@ class TestRunDirectory:
         with run.locked():
             pass
 
+    def test_a_directory_in_the_place_of_the_lock(self, tmp_path: Path) -> None:
+        (tmp_path / "lock").mkdir()
+        with (
+            pytest.raises(UserError, match=f"can't write in the run directory {tmp_path}: Is a"),
+            RunDirectory(tmp_path).locked(),
+        ):
+            pass
+
     def test_the_lock_goes_with_its_holder(self, tmp_path: Path) -> None:
         code = (
             "import os, signal, sys\n"
