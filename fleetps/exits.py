@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable
+from typing import IO, cast
 
 import click
 
 from fleet_config.errors import EXIT_OK, EXIT_STOPPED, FleetError
+from fleetps.observe.output import Lasting
 
 
 def exit_code_of(run: Callable[[], int | None]) -> int:
@@ -19,7 +21,7 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     except FleetError as error:
         message = str(error)
         if message:
-            print(message, file=sys.stderr)  # noqa: T201  the command line is for people
+            print(message, file=cast(IO[str], Lasting(sys.stderr)), flush=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()

@@ -73,7 +73,8 @@ class _Launch:
         self._display = display
         self._stop = stop
         self._key_file = directory.path / KEY_FILE
-        env = with_token(os.environ, self._key_file)
+        with directory.writing():
+            env = with_token(os.environ, self._key_file)
         env[RUN_VARIABLE] = f"{job.job.name}-{secrets.token_hex(4)}"
         self._env = env
         self._host = HostedCoordinator(job, env)

@@ -1,11 +1,13 @@
 """The role in the environment, names, ports, the coordinator."""
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 
 from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import TryAgain, UserError
 from fleet_config.roles import Role
-from fleetps.coordinator.access import read_token
+from fleetps.agent import coordinator_address
+from fleetps.coordinator.access import TOKEN_FILE, read_token
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.doctor.finding import Finding, fail, failing, ok, warn
 from fleetps.system.ports import check_free, resolve
@@ -18,6 +20,7 @@ def role_findings(role: Role, environ: Mapping[str, str]) -> Iterator[Finding]:
     yield ok("role", described(role))
     yield from _names(role)
     yield from _own_port(role)
+    yield from _access(role, environ)
     yield from _coordinator(role, environ)
 
 
@@ -53,6 +56,21 @@ def _own_port(role: Role) -> list[Finding]:
         with failing("ports", findings):
             check_free(*parse_endpoint(endpoint, "own endpoint"))
             findings.append(ok("ports", f"{endpoint} is free"))
+    return findings
+
+
+def _access(role: Role, environ: Mapping[str, str]) -> list[Finding]:
+    """Whether a coordinator that would start here may serve other machines."""
+    if role.kind != "coordinator" and not role.hosts_coordinator:
+        return []
+    findings: list[Finding] = []
+    with failing("access", findings):
+        address = coordinator_address(role)
+        _, (host, _) = resolve(*parse_endpoint(address, "COORDINATOR"))
+        if read_token(environ) is None and not ipaddress.ip_address(host).is_loopback:
+            open_to_all = f"the coordinator would listen at {address} for everybody"
+            mend = f"set {TOKEN_FILE} to a file with a secret in all processes of the job"
+            findings.append(fail("access", open_to_all, mend))
     return findings
 
 

@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from rich.console import Console
 
@@ -11,6 +11,7 @@ from fleetps.coordinator.reports import Status
 from fleetps.observe.live import LiveDisplay
 from fleetps.observe.logs import JsonFormatter, LogFormat
 from fleetps.observe.news import EpochNews, Periodic
+from fleetps.observe.output import Lasting
 from fleetps.observe.results import results_table
 from fleetps.observe.words import epoch_line, progress_line
 
@@ -36,11 +37,12 @@ def make_display(log_format: LogFormat, every: float) -> Display:
     """The display for this process's standard output; `every` is seconds between plain lines."""
     if log_format == "json":
         return JsonDisplay(every)
-    console = Console()
+    output = cast(IO[str], Lasting(sys.stdout))
+    console = Console(file=output)
     # FORCE_COLOR makes rich take anything for a terminal; a dumb one can't redraw.
     if sys.stdout.isatty() and console.is_interactive:
         return LiveDisplay(console)
-    return PlainDisplay(every, Console(width=_PLAIN_WIDTH))
+    return PlainDisplay(every, Console(file=output, width=_PLAIN_WIDTH))
 
 
 class PlainDisplay:
@@ -79,7 +81,7 @@ class JsonDisplay:
     """The same as log records, one JSON object per line on standard output."""
 
     def __init__(self, every: float) -> None:
-        handler = logging.StreamHandler(sys.stdout)
+        handler = logging.StreamHandler(Lasting(sys.stdout))
         handler.setFormatter(JsonFormatter("job"))
         self._log = logging.getLogger("fleetps.progress")
         self._log.setLevel(logging.INFO)

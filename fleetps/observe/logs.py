@@ -12,6 +12,8 @@ import sys
 from datetime import datetime, timezone
 from typing import Any, Literal
 
+from fleetps.observe.output import let_go
+
 LogFormat = Literal["text", "json"]
 
 # Libraries that report every request at INFO.
@@ -28,7 +30,9 @@ class _Stderr(logging.Handler):
         try:
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
-        except (OSError, ValueError):
+        except OSError:
+            let_go(sys.stderr)
+        except ValueError:
             self.handleError(record)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running_job import FLEETPS, ROOT, Program, job_file, nobody_left, one, processes
+from running_job import END_SECONDS, FLEETPS, ROOT, Program, job_file, nobody_left, one, processes
 
 from fleet_config.errors import EXIT_OK, EXIT_STOPPED, EXIT_TRY_AGAIN
 from fleetps.agents.server_port import ServerPort
@@ -19,6 +21,13 @@ pytestmark = pytest.mark.cluster
 
 FOREVER = 10_000  # epochs
 Launch = Callable[..., Program]
+# Makes its standard input its controlling terminal, so that it hears when that is closed.
+_ON_TERMINAL = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from fleetps.cli import main
+main()
+"""
 
 
 @pytest.fixture
@@ -86,6 +95,46 @@ def test_stopped_together_with_all_its_processes(launch: Launch) -> None:
     assert program.exit_code() == EXIT_STOPPED, program.everything()
     nobody_left()
     assert program.err.splitlines()[-1].startswith("stopped by SIGTERM")
+
+
+def test_a_reader_that_goes_away_ends_nothing(tmp_path: Path, small_data: Path) -> None:
+    """`fleetps launch ... | head -1`"""
+    file = job_file(tmp_path, small_data)
+    command = [*FLEETPS, "launch", "--config", str(file)]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        program.stdout.close()
+        _, err = program.communicate(timeout=120)
+    assert (program.returncode, err) == (EXIT_OK, "")
+    assert (tmp_path / "runs/job/result.json").exists()
+    nobody_left()
+
+
+def test_its_terminal_is_closed(tmp_path: Path, small_data: Path) -> None:
+    file = job_file(tmp_path, small_data, epochs=FOREVER)
+    ours, theirs = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", _ON_TERMINAL, "launch", "--config", str(file)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while b"AUC" not in shown:
+        shown += os.read(ours, 65536)
+    os.close(ours)
+    assert program.wait(END_SECONDS) == EXIT_STOPPED
+    nobody_left()
 
 
 def test_stopped_before_it_trains(launch: Launch) -> None:

@@ -218,6 +218,17 @@ def test_the_port_and_the_names_of_a_server(free_port: int) -> None:
     assert f"127.0.0.1:{free_port} is in use" in failed[1]
 
 
+def test_a_coordinator_that_everybody_could_reach_needs_a_token(free_port: int) -> None:
+    environ = {"ROLE": "COORDINATOR", "COORDINATOR": f"0.0.0.0:{free_port}"}
+    (access,) = of(role_findings(resolve_role(environ), environ), "access")
+    assert access.level == "fail"
+    assert "FLEETPS_TOKEN_FILE" in access.mend
+    environ |= {"FLEETPS_TOKEN": "t"}
+    assert of(role_findings(resolve_role(environ), environ), "access") == []
+    environ = {"ROLE": "COORDINATOR", "COORDINATOR": f"127.0.0.1:{free_port}"}
+    assert of(role_findings(resolve_role(environ), environ), "access") == []
+
+
 def test_a_coordinator_that_does_not_answer(free_port: int, monkeypatch) -> None:
     monkeypatch.setattr(network, "_PATIENCE", 0.2)
     environ = {"ROLE": "WORKER", "COORDINATOR": f"127.0.0.1:{free_port}"}
