@@ -7,7 +7,6 @@ checks the installation first, and so turns a wheel that can't work into one sen
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from typing import Any
 
 from fleet_config.errors import UserError
 from fleetps.installation import check_installation
-
-log = logging.getLogger(__name__)
 
 RPC_BODY_LIMIT = 2 << 30
 
@@ -36,8 +33,8 @@ if not hasattr(core, "DistFleetWrapper"):
     )
 
 
-def raise_rpc_limit() -> None:
-    """Let messages of up to 2 GB pass. Call before `fleet.init`, in servers and workers.
+def _raise_rpc_limit() -> None:
+    """Let messages of up to 2 GB pass; has to come before `fleet.init`.
 
     Symptom: brpc refuses bodies over 64 MB; a pull then sleeps 300 s, a push is dropped with a log
     line only. The flag can't be set through Paddle, so the two C++ globals are written directly.
@@ -174,4 +171,5 @@ def init_role() -> None:
     """
     os.environ["FLAGS_LAUNCH_BARRIER"] = "0"
     os.environ["PADDLE_WITH_GLOO"] = "0"
+    _raise_rpc_limit()
     fleet.init(fleet.PaddleCloudRoleMaker(is_collective=False))

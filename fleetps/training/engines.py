@@ -70,7 +70,6 @@ class ServerEngine:
         self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
     ) -> build.Programs:
         """See `Engine`. Worker 0's initial dense values go to the servers before anybody pulls."""
-        paddle_compat.raise_rpc_limit()
         paddle_compat.init_role()
         programs = build.build_worker(job, dataset, on_batch, on_evaluated)
         paddle.static.Executor(paddle.CPUPlace()).run(programs.startup)

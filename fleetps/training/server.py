@@ -18,7 +18,6 @@ from paddle.distributed import fleet
 def serve() -> None:
     """Serve until told to stop."""
     job, dataset = child.load(int(os.environ.get("FLEETPS_RANK", "0")))
-    paddle_compat.raise_rpc_limit()
     paddle_compat.init_role()
     build.build_server(job, dataset)
     fleet.init_server()
