@@ -51,7 +51,10 @@ def explain(error: ValidationError, data: Any, model: type[BaseModel]) -> list[P
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like `name`."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    names = list(known)
+    # Swapped letters: modle is model, though difflib finds it nearer to mode.
+    swapped = [one for one in names if sorted(one) == sorted(name)]
+    close = swapped or difflib.get_close_matches(name, names, n=1)
     return close[0] if close else None
 
 
@@ -72,12 +75,13 @@ def _problem(details: ErrorDetails, data: Any, model: type[BaseModel]) -> Proble
         case "union_tag_not_found":
             return Problem(path, f"{key}.{TAG} is missing; use {_kinds(path, data, model)}")
         case "union_tag_invalid":
-            wrong = f"{key}.{TAG} must be {_kinds(path, data, model)}"
-            return Problem((*path, TAG), f"{wrong}, not {details['ctx']['tag']}")
+            return _unknown_kind(path, data, model)
         case "sentence":
             return Problem(path, f"in {key}, {details['msg']}")
         case _:
-            return Problem(path, f"{key} must be {_expected(details)}, not {_given(details)}")
+            return Problem(
+                path, f"{key} must be {_expected(details)}, not {_given(details['input'])}"
+            )
 
 
 def _key_path(details: ErrorDetails, data: Any) -> KeyPath:
@@ -117,6 +121,15 @@ def _unknown_key(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
     return f"{wrong}; {takes} takes {listed(owner.model_fields)}"
 
 
+def _unknown_kind(path: KeyPath, data: Any, model: type[BaseModel]) -> Problem:
+    given = _at(data, path)
+    # A section of which only the kind is given may be just its name.
+    full, kind = (path, given) if isinstance(given, str) else ((*path, TAG), given[TAG])
+    sentence = f"{'.'.join(full)} must be {_kinds(path, data, model)}, not {_given(kind)}"
+    match = nearest(str(kind), _kind_names(path, data, model))
+    return Problem(full, f"{sentence}; did you mean {match}?" if match else sentence)
+
+
 def _alike(owner: type[BaseModel], value: Any) -> list[str]:
     """The keys that would take such a value: those of sections for a section."""
     return [
@@ -132,7 +145,9 @@ def _missing_key(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
     kind = _kind(owner)
     needs = f"; {kind} needs it" if kind else "; it has no default"
     inner = _models(owner.model_fields[key].annotation)
-    if inner:
+    if len(inner) > 1:
+        needs = f"; use {_kinds(path, data, model)}"
+    elif inner:
         required = [name for name, field in inner[0].model_fields.items() if field.is_required()]
         needs = f"; it must give {listed(f'{key}.{name}' for name in required)}"
     return f"{'.'.join(path)} is missing{needs}"
@@ -145,8 +160,7 @@ def _expected(details: ErrorDetails) -> str:
     return template.format_map(details.get("ctx", {})).replace("'", "")
 
 
-def _given(details: ErrorDetails) -> str:
-    value = details["input"]
+def _given(value: Any) -> str:
     match value:
         case None:
             return "empty"
@@ -164,9 +178,13 @@ def _given(details: ErrorDetails) -> str:
 
 def _kinds(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
     """`naive, adagrad or adam` for the section at `path`, of which there are several kinds."""
+    return listed(_kind_names(path, data, model), "or")
+
+
+def _kind_names(path: KeyPath, data: Any, model: type[BaseModel]) -> list[str]:
     *above, key = path
     field = _owner(above, data, model).model_fields[key]
-    return listed([_kind(choice) or "" for choice in _models(field.annotation)], "or")
+    return [name for choice in _models(field.annotation) if (name := _kind(choice))]
 
 
 def _owner(path: Iterable[str], data: Any, model: type[BaseModel]) -> type[BaseModel]:
@@ -176,9 +194,13 @@ def _owner(path: Iterable[str], data: Any, model: type[BaseModel]) -> type[BaseM
     for key in keys:
         annotation = owner.model_fields[key].annotation
         node = node[key]
-        if _is_dict(owner.model_fields[key]):
+        candidates = _models(annotation)
+        if isinstance(node, list):
+            node = node[int(next(keys))]
+            candidates = _item_models(annotation)
+        elif _is_dict(owner.model_fields[key]):
             node = node[next(keys)]
-        owner = _chosen(_models(annotation), node)
+        owner = _chosen(candidates, node)
     return owner
 
 
@@ -200,13 +222,20 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in _models(part)]
 
 
+def _item_models(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that a list may hold, where the annotation allows one."""
+    if get_origin(annotation) in (list, tuple):
+        return _models(annotation)
+    return [model for part in get_args(annotation) for model in _item_models(part)]
+
+
 def _is_dict(field: FieldInfo) -> bool:
     return get_origin(field.annotation) is dict
 
 
 def _at(data: Any, path: Iterable[str]) -> Any:
     for key in path:
-        data = data[key]
+        data = data[int(key)] if isinstance(data, list) else data[key]
     return data
 
 

@@ -11,12 +11,13 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
 from fleet_config.errors import UserError
 from fleet_config.explain import Problem, explain
+from fleet_config.modes import AsyncMode, Mode, ModeOrSchedule, Stage
 from fleet_config.optimizers import Adam, Optimizer
 from fleet_config.section import AUTO, Section
 from fleet_config.sections import (
@@ -30,7 +31,6 @@ from fleet_config.sections import (
     TableName,
 )
 from fleet_config.source import Source, read_source
-from fleet_config.strategy import AVAILABLE_MODES
 from fleet_config.tables import Table, table_shards
 
 DEFAULT_TABLE = "embedding"
@@ -38,7 +38,7 @@ DEFAULT_TABLE = "embedding"
 # Free to differ between the processes of one job: how many, how patient, what people see.
 _MAY_DIFFER: dict[str, set[str] | bool] = {
     "job": {"output"},
-    "cluster": {"workers", "threads", "heartbeat", "deadlines"},
+    "cluster": {"workers", "threads", "heartbeat", "restarts", "deadlines"},
     "checkpoint": True,
     "observe": True,
 }
@@ -55,7 +55,7 @@ class Job(Section):
         default_factory=lambda: {DEFAULT_TABLE: Table()}, min_length=1
     )
     optimizer: Optimizer = Adam()
-    mode: Literal["async", "sync", "geo", "bounded"] = "async"
+    mode: ModeOrSchedule = AsyncMode()
     evaluate: EvaluateSection = EvaluateSection()
     checkpoint: CheckpointSection = CheckpointSection()
     observe: ObserveSection = ObserveSection()
@@ -64,6 +64,28 @@ class Job(Section):
     def run_dir(self) -> Path:
         """Where everything this job writes goes."""
         return self.job.output / self.job.name
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The modes in their order, each with its number of epochs."""
+        if isinstance(self.mode, tuple) and len(self.mode) > 1:
+            return self.mode
+        mode = self.mode[0].mode if isinstance(self.mode, tuple) else self.mode
+        return (Stage(mode=mode, epochs=self.job.epochs),)
+
+    @property
+    def mode_names(self) -> frozenset[str]:
+        """The names of all modes of the job."""
+        return frozenset(stage.mode.name for stage in self.stages)
+
+    def mode_of(self, epoch: int) -> Mode:
+        """The mode of an epoch, the first of which is 0."""
+        left = epoch
+        for stage in self.stages:
+            left -= stage.epochs or 0
+            if left < 0:
+                return stage.mode
+        raise IndexError(f"epoch {epoch} of {self.job.epochs}")
 
     def table_shards(self, name: str) -> int:
         """The number of shards of a table, the same on every machine."""
@@ -104,10 +126,6 @@ def _user_error(source: Source, problems: list[Problem]) -> UserError:
 
 
 def _impossible(job: Job) -> Iterator[Problem]:
-    if job.mode not in AVAILABLE_MODES:
-        yield Problem(
-            ("mode",), f"mode {job.mode} is not available in this version; use mode: async"
-        )
     yield from _unavailable_checkpoint(job.checkpoint)
     for name in job.tables:
         shards = job.table_shards(name)

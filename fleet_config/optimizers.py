@@ -72,6 +72,8 @@ class _Optimizer(Section):
     learning_rate: Positive = 0.001
     weight_decay: NotNegative = 0.0
     clip_norm: Positive | None = None
+    # Batches whose gradients are averaged into one update of the dense weights.
+    accumulate: Count = 1
     schedule: Schedule = ConstantSchedule()
 
 

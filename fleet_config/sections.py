@@ -1,4 +1,4 @@
-"""The sections of the job file. conf/*.yaml shows every key with a comment."""
+"""The sections of the job file. conf/reference.yaml shows every key with a comment."""
 
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -57,6 +57,10 @@ class ClusterSection(Section):
     # Not counted on the spot: peers on unlike machines would disagree about the table shards.
     server_cores: Annotated[int, Field(ge=1, le=1024)] = 4
     heartbeat: Annotated[float, Field(ge=0.1, le=60)] = 2.0
+    # How often a worker that died is started again before it is given up.
+    restarts: CountOrZero = 3
+    # Of what workers push to servers.
+    compress: Literal["none", "snappy", "zlib", "lz4"] = "none"
     deadlines: Deadlines = Deadlines()
 
 

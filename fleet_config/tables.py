@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from fleet_config.section import AUTO, AutoOrCount, Beta, NotNegative, Positive, Section
+from fleet_config.section import AUTO, AutoOrCount, Beta, Count, NotNegative, Positive, Section
 
 MAX_CORES_PER_SERVER = 8
 _LIKELY_SERVER_COUNTS = (1, 2, 4)
@@ -46,6 +46,13 @@ class AdagradRule(_Rule):
     initial_g2sum: Positive = 3.0
 
 
+class StdAdagradRule(_Rule):
+    """AdaGrad with a sum per value; the gradient is divided by the id's count in the push."""
+
+    name: Literal["std_adagrad"] = "std_adagrad"
+    initial_g2sum: Positive = 3.0
+
+
 class AdamRule(_Rule):
     """Adam with moments per value."""
 
@@ -56,7 +63,46 @@ class AdamRule(_Rule):
     epsilon: Positive = 1e-8
 
 
-Rule: TypeAlias = Annotated[NaiveRule | AdagradRule | AdamRule, Field(discriminator="name")]
+class SharedAdamRule(_Rule):
+    """Adam with moments that are shared by the first value, and by all others, of a row."""
+
+    name: Literal["shared_adam"] = "shared_adam"
+    learning_rate: Positive = 0.001
+    beta1: Beta = 0.9
+    beta2: Beta = 0.999
+    epsilon: Positive = 1e-8
+
+
+Rule: TypeAlias = Annotated[
+    NaiveRule | AdagradRule | StdAdagradRule | AdamRule | SharedAdamRule,
+    Field(discriminator="name"),
+]
+
+
+class Admission(Section):
+    """Which ids get factors.
+
+    A row has a score of show_weight * (show - click) + click_weight * click: how often the id has
+    been seen, and how often with a click. Its factors (all values but the first) come into being,
+    and train, once the score has reached the threshold. Eviction and delta saves use the score too.
+    """
+
+    threshold: NotNegative = 0.0
+    show_weight: NotNegative = 0.1
+    click_weight: NotNegative = 1.0
+
+
+class Eviction(Section):
+    """Which rows are deleted, after every `every_epochs` epochs.
+
+    Show and click of all rows are multiplied by `decay`; then rows whose score is less than `below`
+    and rows that were not seen for more than `unseen_epochs` (None: any number) are deleted.
+    """
+
+    every_epochs: Count = 1
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.98
+    below: NotNegative = 0.0
+    unseen_epochs: Count | None = None
 
 
 class Table(Section):
@@ -65,6 +111,10 @@ class Table(Section):
     dim: Annotated[int, Field(ge=2, le=1024)] = 17
     shards: AutoOrCount = AUTO
     rule: Rule = AdagradRule()
+    admission: Admission = Admission()
+    eviction: Eviction | None = None
+    # The change of a row's score from which on a delta save holds the row.
+    delta_threshold: NotNegative = 0.0
 
 
 def table_shards(servers: int, cores: int) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fleet_config.errors import FleetError
 from fleet_config.job import Job
+from fleet_config.modes import SyncMode
 from fleet_config.roles import Role
 from fleet_config.section import AUTO
 from fleetps.coordinator.tasks import auto_task_rows
@@ -42,8 +43,7 @@ def _members(job: Job, role: Role) -> Iterator[str]:
 
 def _work(job: Job) -> Iterator[str]:
     yield (
-        f"model {job.model.name}, optimizer {job.optimizer.name}, mode {job.mode}, "
-        f"{job.job.epochs} epochs"
+        f"model {job.model.name}, optimizer {job.optimizer.name}, {', then '.join(_stages(job))}"
     )
     rows = _train_rows(job)
     if rows is None:
@@ -55,6 +55,13 @@ def _work(job: Job) -> Iterator[str]:
         f"{rows:,} training rows in {-(-rows // task):,} tasks of about {min(task, rows):,}, "
         f"{-(-rows // job.data.batch_size):,} batches of {job.data.batch_size} per epoch"
     )
+
+
+def _stages(job: Job) -> Iterator[str]:
+    for stage in job.stages:
+        strict = "strict " if isinstance(stage.mode, SyncMode) and stage.mode.strict else ""
+        plural = "s" if stage.epochs != 1 else ""
+        yield f"{stage.epochs} epoch{plural} {strict}{stage.mode.name}"
 
 
 def _train_rows(job: Job) -> int | None:

@@ -11,7 +11,6 @@ import paddle
 from paddle.distributed import fleet
 
 from fleet_config.job import Job
-from fleet_config.strategy import strategy_of
 from fleetps import paddle_compat
 from fleetps.data.dataset import Dataset
 from fleetps.training import dense, local_table, sparse
@@ -101,11 +100,8 @@ def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
         objective = (
             network.loss_sum / (scale * batch_rows(network.label)) if scale else network.loss_sum
         )
-        settings = strategy_of(job.mode)
         strategy = fleet.DistributedStrategy()
-        strategy.a_sync = settings.a_sync
-        if settings.k_steps:
-            strategy.a_sync_configs = {"k_steps": settings.k_steps}
+        strategy.a_sync = True
         # The servers' dense rule: new = old - 1.0 * what a worker sends (see `dense`).
         fleet.distributed_optimizer(paddle.optimizer.SGD(1.0), strategy).minimize(objective)
         startup = paddle.static.default_startup_program()
