@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from fleet_config.other_names import our_key, our_kind, why_not
 from fleet_config.source import KeyPath
 
 # The key that says which kind of optimizer, schedule or rule a section is.
@@ -111,6 +112,12 @@ def _unknown_key(path: KeyPath, data: Any, model: type[BaseModel]) -> str:
     owner = _owner(above, data, model)
     kind = _kind(owner)
     wrong = f"{'.'.join(path)} is not a {f'setting of {kind}' if kind else 'known key'}"
+    reason = why_not(path)
+    if reason:
+        return f"there is no {'.'.join(path)}: {reason}"
+    other = our_key(path)
+    if other:
+        return f"{wrong}; did you mean {other}?"
     match = nearest(key, _alike(owner, _at(data, path))) or nearest(key, owner.model_fields)
     if match:
         return f"{wrong}; did you mean {'.'.join([*above, match])}?"
@@ -126,7 +133,9 @@ def _unknown_kind(path: KeyPath, data: Any, model: type[BaseModel]) -> Problem:
     # A section of which only the kind is given may be just its name.
     full, kind = (path, given) if isinstance(given, str) else ((*path, TAG), given[TAG])
     sentence = f"{'.'.join(full)} must be {_kinds(path, data, model)}, not {_given(kind)}"
-    match = nearest(str(kind), _kind_names(path, data, model))
+    known = _kind_names(path, data, model)
+    other = our_kind(str(kind))
+    match = other if other in known else nearest(str(kind), known)
     return Problem(full, f"{sentence}; did you mean {match}?" if match else sentence)
 
 

@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from fleet_config.errors import UserError
 from fleet_config.explain import Problem, explain
+from fleet_config.impossible import impossible
 from fleet_config.modes import AsyncMode, Mode, ModeOrSchedule, Stage
 from fleet_config.optimizers import Adam, Optimizer
 from fleet_config.section import AUTO, Section
@@ -114,7 +115,7 @@ def load_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
         job = Job.model_validate(source.data)
     except ValidationError as error:
         raise _user_error(source, explain(error, source.data, Job)) from None
-    problems = list(_impossible(job))
+    problems = list(impossible(job))
     if problems:
         raise _user_error(source, problems)
     return _with_absolute_paths(job)
@@ -123,40 +124,6 @@ def load_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job
 def _user_error(source: Source, problems: list[Problem]) -> UserError:
     lines = {f"{source.where(p.path)}: {p.sentence}": source.line(p.path) for p in problems}
     return UserError("\n".join(sorted(lines, key=lambda text: lines[text])))
-
-
-def _impossible(job: Job) -> Iterator[Problem]:
-    yield from _unavailable_checkpoint(job.checkpoint)
-    for name in job.tables:
-        shards = job.table_shards(name)
-        if shards < job.cluster.servers:
-            yield Problem(
-                ("tables", name, "shards"),
-                f"table {name} has {shards} shards for {job.cluster.servers} servers, so some "
-                "servers would own nothing; use shards: auto",
-            )
-    if job.evaluate.every_epochs > job.job.epochs:
-        yield Problem(
-            ("evaluate", "every_epochs"),
-            f"evaluate.every_epochs is {job.evaluate.every_epochs} but the job ends after "
-            f"{job.job.epochs} epochs, so it would never evaluate; use 0 to mean never",
-        )
-    deadlines = job.cluster.deadlines
-    if deadlines.first_step < deadlines.step:
-        yield Problem(
-            ("cluster", "deadlines", "first_step"),
-            f"cluster.deadlines.first_step ({deadlines.first_step:g} s) must not be shorter than "
-            f"cluster.deadlines.step ({deadlines.step:g} s)",
-        )
-
-
-def _unavailable_checkpoint(checkpoint: CheckpointSection) -> Iterator[Problem]:
-    for key in ("every_epochs", "every_minutes", "resume"):
-        if getattr(checkpoint, key):
-            yield Problem(
-                ("checkpoint", key),
-                f"checkpoint.{key} is not available in this version; remove it",
-            )
 
 
 def _with_absolute_paths(job: Job) -> Job:

@@ -55,7 +55,7 @@ class BoundedMode(Section):
         if self.check_every > self.staleness:
             raise PydanticCustomError(
                 "sentence",
-                "check_every ({check_every}) must be at most staleness ({staleness})",
+                "check_every ({check_every}) must be at most staleness ({staleness}); lower it",
                 {"check_every": self.check_every, "staleness": self.staleness},
             )
         return self

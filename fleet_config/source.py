@@ -79,7 +79,10 @@ class Source:
                 self._overrides[path[:depth]] = argument
             if not isinstance(inner, dict):
                 above = ".".join(path[:depth])
-                raise UserError(f"--set {argument}: {above} is a single value, not a section")
+                raise UserError(
+                    f"--set {argument}: {above} is {_a(inner)}, not a section; replace it as "
+                    f"a whole: --set {above}=..."
+                )
             node = inner
         node[path[-1]] = value
         self._forget_below(path)
@@ -189,6 +192,10 @@ def _syntax_sentence(error: yaml.MarkedYAMLError, text: str, name: str) -> str:
     if line < len(lines) and "\t" in lines[line][: len(lines[line]) - len(lines[line].lstrip())]:
         return f"{where}: indented with a tab; YAML wants spaces"
     return f"{where}: not YAML: {', '.join(filter(None, (error.context, error.problem)))}"
+
+
+def _a(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "a single value"
 
 
 def _line(node: yaml.Node) -> int:

@@ -10,7 +10,7 @@ import yaml
 
 from fleet_config.errors import UserError
 from fleet_config.job import Job, load_job
-from fleet_config.modes import AsyncMode
+from fleet_config.modes import AsyncMode, BoundedMode, SyncMode
 from fleet_config.optimizers import Adam, CosineSchedule, Sgd
 from fleet_config.tables import AdagradRule
 
@@ -184,6 +184,61 @@ MISTAKES = {
     ),
     "observe.log_format=xml": "observe.log_format must be text or json, not the text 'xml'",
     "mode=turbo": "mode must be async, sync, geo or bounded, not the text 'turbo'",
+    "mode=half_async": (
+        "mode must be async, sync, geo or bounded, not the text 'half_async'; did you mean async?"
+    ),
+    "mode={name: sycn}": (
+        "mode.name must be async, sync, geo or bounded, not the text 'sycn'; did you mean sync?"
+    ),
+    "mode={name: 3}": "mode.name must be async, sync, geo or bounded, not 3",
+    "mode={strict: true}": "mode.name is missing; use async, sync, geo or bounded",
+    "mode={name: geo, strict: true}": (
+        "mode.strict is not a setting of geo; geo takes name, steps and vocabulary"
+    ),
+    "mode={name: geo, vocabulary: 0}": (
+        "mode.vocabulary must be auto or a whole number of at least 1, not 0"
+    ),
+    "mode={name: bounded, quorum: 0}": "mode.quorum must be a number greater than 0, not 0",
+    "mode={name: bounded, staleness: 4}": (
+        "in mode, check_every (8) must be at most staleness (4); lower it"
+    ),
+    "mode.strict=true": "mode.name is missing; use async, sync, geo or bounded",
+    "mode=3": "mode must be the name of a mode or a section with it, not 3",
+    "mode=[]": "mode must be a mode or a list of at least one stage, not the list []",
+    "mode=[sync]": "mode.0 must be a section (keys below it), not the text 'sync'",
+    "mode=[{epochs: 1}]": "mode.0.mode is missing; use async, sync, geo or bounded",
+    "mode=[{mode: sync, epoch: 1}]": (
+        "mode.0.epoch is not a known key; did you mean mode.0.epochs?"
+    ),
+    "mode=[{mode: {name: bounded, stale: 3}, epochs: 1}]": (
+        "mode.0.mode.stale is not a setting of bounded; did you mean mode.0.mode.staleness?"
+    ),
+    "mode=[{mode: async, epochs: 1}, {mode: ssp, epochs: 1}]": (
+        "mode.1.mode must be async, sync, geo or bounded, not the text 'ssp'; did you mean bounded?"
+    ),
+    "mode=[{mode: async}, {mode: sync, epochs: 1}]": (
+        "mode.0.epochs is missing; each stage of a schedule needs it"
+    ),
+    "mode=[{mode: async, epochs: 1}, {mode: sync, epochs: 1}]": (
+        "the stages of mode last 2 epochs together but job.epochs is 1; make them equal"
+    ),
+    "k_steps=10": "k_steps is not a known key; did you mean mode.steps?",
+    "tables.embedding.rule={name: StdAdaGradSGDRule}": (
+        "tables.embedding.rule.name must be naive, adagrad, std_adagrad, adam or shared_adam, not "
+        "the text 'StdAdaGradSGDRule'; did you mean std_adagrad?"
+    ),
+    "tables.embedding.embedx_threshold=2": (
+        "tables.embedding.embedx_threshold is not a known key; did you mean "
+        "tables.embedding.admission.threshold?"
+    ),
+    "tables.embedding.admission={threshold: 1, show_weight: 0, click_weight: 0}": (
+        "no row of table embedding would ever reach admission.threshold with both show_weight and "
+        "click_weight 0; raise one of them"
+    ),
+    "tables.embedding.eviction={every_epochs: 2}": (
+        "tables.embedding.eviction.every_epochs is 2 but the job ends after 1 epochs, so nothing "
+        "would be deleted; use eviction: null to mean that"
+    ),
     "checkpoint.every_epochs=1": (
         "checkpoint.every_epochs is not available in this version; remove it"
     ),
@@ -195,7 +250,9 @@ MISTAKES = {
     "cluster.deadlines.first_step=1": (
         "cluster.deadlines.first_step (1 s) must not be shorter than cluster.deadlines.step (60 s)"
     ),
-    "job.name.x=1": "job.name is a single value, not a section",
+    "job.name.x=1": (
+        "job.name is a single value, not a section; replace it as a whole: --set job.name=..."
+    ),
     "model.params={1: [": "not YAML: while parsing a flow node, expected the node content, "
     "but found '<stream end>'",
     "seed": "write it as section.key=value",
@@ -206,6 +263,112 @@ MISTAKES = {
 @pytest.mark.parametrize("override", MISTAKES)
 def test_mistake_in_an_override(write, override: str) -> None:
     assert sentences(write, LEAST, override) == [f"--set {override}: {MISTAKES[override]}"]
+
+
+# What the engine ignores or does wrong is refused, with the reason and what to do.
+REFUSED = {
+    "entry=CountFilterEntry": "use admission.threshold",
+    "rule.ProbabilityEntry=0.1": "use admission.threshold",
+    "ShowClickEntry=[show, click]": "counted, from the label",
+    "table_class=SSDSparseTable": "use more servers",
+    "accessor_class=CtrCommonAccessor": "gradients reach the wrong values",
+    "rule.clip_norm=1": "rule.bounds",
+    "rule.weight_decay=0.1": "remove it",
+    "rule.schedule={name: linear}": "remove it",
+}
+
+
+@pytest.mark.parametrize("setting", REFUSED)
+def test_what_the_engine_ignores_is_refused(write, setting: str) -> None:
+    override = f"tables.embedding.{setting}"
+    key = override.partition("=")[0]
+    text = f"{LEAST}tables: {{embedding: {{rule: {{name: naive}}}}}}\n"
+    (sentence,) = sentences(write, text, override)
+    assert sentence.startswith(f"--set {override}: there is no {key}: ")
+    assert REFUSED[setting] in sentence
+
+
+def test_a_mode_can_be_its_name_a_section_or_a_schedule(write) -> None:
+    file = write(f"{LEAST}mode: async\n")
+    sync = load_job(file, ["mode=sync"])
+    assert sync.mode_of(0) == SyncMode()
+    assert load_job(file, ["mode=[{mode: sync}]"]).mode_of(0) == SyncMode()
+    bounded = load_job(file, ["mode={name: bounded, staleness: 16}", "mode.quorum=0.5"])
+    assert bounded.mode_of(0) == BoundedMode(staleness=16, quorum=0.5)
+    text = "mode=[{mode: async, epochs: 2}, {mode: {name: sync, strict: true}, epochs: 1}]"
+    job = load_job(file, ["job.epochs=3", text])
+    modes = [job.mode_of(epoch) for epoch in range(3)]
+    assert modes == [AsyncMode(), AsyncMode(), SyncMode(strict=True)]
+    assert job.mode_names == {"async", "sync"}
+    assert Job.model_validate_json(job.model_dump_json()) == job
+    assert len({one.digest() for one in (sync, bounded, job)}) == 3
+    with pytest.raises(IndexError):
+        job.mode_of(3)
+
+
+def test_mistakes_in_a_schedule_have_their_lines(write) -> None:
+    text = f"""{LEAST}\
+mode:
+  - mode: async
+    epochs: 1
+  - mode:
+      name: geo
+      strict: true
+    epochs: one
+  - {{mode: sync, epoch: 1}}
+"""
+    assert sentences(write, text) == [
+        (
+            "job.yaml:8: mode.1.mode.strict is not a setting of geo; geo takes name, steps and "
+            "vocabulary"
+        ),
+        "job.yaml:9: mode.1.epochs must be a whole number, not the text 'one'",
+        "job.yaml:10: mode.2.epoch is not a known key; did you mean mode.2.epochs?",
+    ]
+    (sentence,) = sentences(write, f"{LEAST}mode: [{{mode: async}}]\n", "mode.0.epochs=2")
+    assert sentence == (
+        "--set mode.0.epochs=2: mode is a list, not a section; replace it as a whole: "
+        "--set mode=..."
+    )
+
+
+def test_geo_stands_alone_and_has_no_settings_of_the_others(write) -> None:
+    text = f"""{LEAST}\
+mode: geo
+optimizer: {{name: sgd, accumulate: 4}}
+tables:
+  embedding:
+    admission: {{threshold: 1}}
+    eviction: {{below: 0.5}}
+    delta_threshold: 1
+"""
+    assert sentences(write, text) == [
+        (
+            "job.yaml:4: optimizer.accumulate (4) is not for mode geo, which exchanges what many "
+            "batches have changed; remove it and raise mode.steps"
+        ),
+        *(
+            f"job.yaml:{line}: tables.embedding.{key} is not for mode geo, whose tables don't "
+            "count shows and clicks; remove it"
+            for line, key in enumerate(("admission.threshold", "eviction", "delta_threshold"), 7)
+        ),
+    ]
+    schedule = "mode=[{mode: geo, epochs: 1}, {mode: async, epochs: 1}]"
+    assert sentences(write, LEAST, "job.epochs=2", schedule) == [
+        (
+            f"--set {schedule}: geo can't be combined with async in one job, as its tables are laid "
+            "out differently; use one or the other"
+        )
+    ]
+
+
+def test_sync_needs_one_thread(write) -> None:
+    assert sentences(write, f"{LEAST}mode: sync\n", "cluster.threads=2") == [
+        (
+            "--set cluster.threads=2: mode sync needs cluster.threads: 1, not 2, as the workers "
+            "average their gradients one step at a time; use more workers"
+        )
+    ]
 
 
 def test_more_servers_than_shards(write) -> None:

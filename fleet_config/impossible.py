@@ -1,0 +1,134 @@
+"""Settings that are right one by one and can't be together: a sentence for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fleet_config.explain import Problem, listed
+from fleet_config.tables import Table
+
+if TYPE_CHECKING:
+    from fleet_config.job import Job
+
+
+def impossible(job: Job) -> Iterator[Problem]:
+    """What can't be in a job whose sections are each right."""
+    yield from _schedule(job)
+    yield from _modes(job)
+    for name, table in job.tables.items():
+        yield from _table(job, name, table)
+        if "geo" in job.mode_names:
+            yield from _geo_table(name, table)
+    yield from _evaluation(job)
+    yield from _deadlines(job)
+    yield from _unavailable_checkpoint(job)
+
+
+def _schedule(job: Job) -> Iterator[Problem]:
+    if not isinstance(job.mode, tuple):
+        return
+    epochs = [stage.epochs for stage in job.mode]
+    if epochs == [None]:
+        return
+    for index, count in enumerate(epochs):
+        if count is None:
+            key = f"mode.{index}.epochs"
+            yield Problem(
+                ("mode", str(index)), f"{key} is missing; each stage of a schedule needs it"
+            )
+    if None not in epochs and sum(filter(None, epochs)) != job.job.epochs:
+        yield Problem(
+            ("mode",),
+            f"the stages of mode last {sum(filter(None, epochs))} epochs together but job.epochs "
+            f"is {job.job.epochs}; make them equal",
+        )
+
+
+def _modes(job: Job) -> Iterator[Problem]:
+    if "geo" in job.mode_names and len(job.mode_names) > 1:
+        others = listed(sorted(job.mode_names - {"geo"}))
+        yield Problem(
+            ("mode",),
+            f"geo can't be combined with {others} in one job, as its tables are laid out "
+            "differently; use one or the other",
+        )
+    if "sync" in job.mode_names and job.cluster.threads > 1:
+        yield Problem(
+            ("cluster", "threads"),
+            f"mode sync needs cluster.threads: 1, not {job.cluster.threads}, as the workers "
+            "average their gradients one step at a time; use more workers",
+        )
+    if "geo" in job.mode_names and job.optimizer.accumulate > 1:
+        yield Problem(
+            ("optimizer", "accumulate"),
+            f"optimizer.accumulate ({job.optimizer.accumulate}) is not for mode geo, which "
+            "exchanges what many batches have changed; remove it and raise mode.steps",
+        )
+
+
+def _table(job: Job, name: str, table: Table) -> Iterator[Problem]:
+    shards = job.table_shards(name)
+    if shards < job.cluster.servers:
+        yield Problem(
+            ("tables", name, "shards"),
+            f"table {name} has {shards} shards for {job.cluster.servers} servers, so some "
+            "servers would own nothing; use shards: auto",
+        )
+    admission = table.admission
+    if admission.threshold and not (admission.show_weight or admission.click_weight):
+        yield Problem(
+            ("tables", name, "admission", "threshold"),
+            f"no row of table {name} would ever reach admission.threshold with both show_weight "
+            "and click_weight 0; raise one of them",
+        )
+    if table.eviction and table.eviction.every_epochs > job.job.epochs:
+        yield Problem(
+            ("tables", name, "eviction", "every_epochs"),
+            f"tables.{name}.eviction.every_epochs is {table.eviction.every_epochs} but the job "
+            f"ends after {job.job.epochs} epochs, so nothing would be deleted; use eviction: null "
+            "to mean that",
+        )
+
+
+def _geo_table(name: str, table: Table) -> Iterator[Problem]:
+    wanted = {
+        "admission.threshold": table.admission.threshold > 0,
+        "eviction": table.eviction is not None,
+        "delta_threshold": table.delta_threshold > 0,
+    }
+    for key, given in wanted.items():
+        if given:
+            full = f"tables.{name}.{key}"
+            yield Problem(
+                tuple(full.split(".")),
+                f"{full} is not for mode geo, whose tables don't count shows and clicks; remove it",
+            )
+
+
+def _evaluation(job: Job) -> Iterator[Problem]:
+    if job.evaluate.every_epochs > job.job.epochs:
+        yield Problem(
+            ("evaluate", "every_epochs"),
+            f"evaluate.every_epochs is {job.evaluate.every_epochs} but the job ends after "
+            f"{job.job.epochs} epochs, so it would never evaluate; use 0 to mean never",
+        )
+
+
+def _deadlines(job: Job) -> Iterator[Problem]:
+    deadlines = job.cluster.deadlines
+    if deadlines.first_step < deadlines.step:
+        yield Problem(
+            ("cluster", "deadlines", "first_step"),
+            f"cluster.deadlines.first_step ({deadlines.first_step:g} s) must not be shorter than "
+            f"cluster.deadlines.step ({deadlines.step:g} s)",
+        )
+
+
+def _unavailable_checkpoint(job: Job) -> Iterator[Problem]:
+    for key in ("every_epochs", "every_minutes", "resume"):
+        if getattr(job.checkpoint, key):
+            yield Problem(
+                ("checkpoint", key),
+                f"checkpoint.{key} is not available in this version; remove it",
+            )
