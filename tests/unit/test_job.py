@@ -354,21 +354,19 @@ tables:
         ),
     ]
     schedule = "mode=[{mode: geo, epochs: 1}, {mode: async, epochs: 1}]"
-    assert sentences(write, LEAST, "job.epochs=2", schedule) == [
-        (
-            f"--set {schedule}: geo can't be combined with async in one job, as its tables are laid "
-            "out differently; use one or the other"
-        )
-    ]
+    (sentence,) = sentences(write, LEAST, "job.epochs=2", schedule)
+    assert sentence == (
+        f"--set {schedule}: geo can't be combined with async in one job, as its tables are laid "
+        "out differently; use one or the other"
+    )
 
 
 def test_sync_needs_one_thread(write) -> None:
-    assert sentences(write, f"{LEAST}mode: sync\n", "cluster.threads=2") == [
-        (
-            "--set cluster.threads=2: mode sync needs cluster.threads: 1, not 2, as the workers "
-            "average their gradients one step at a time; use more workers"
-        )
-    ]
+    (sentence,) = sentences(write, f"{LEAST}mode: sync\n", "cluster.threads=2")
+    assert sentence == (
+        "--set cluster.threads=2: mode sync needs cluster.threads: 1, not 2, as the workers "
+        "average their gradients one step at a time; use more workers"
+    )
 
 
 def test_more_servers_than_shards(write) -> None:
