@@ -15,6 +15,11 @@ from fleet_config.section import AUTO, AutoOrCount, Beta, Count, NotNegative, Po
 MAX_CORES_PER_SERVER = 8
 _LIKELY_SERVER_COUNTS = (1, 2, 4)
 
+# A process that trains a table by itself (local, geo) takes ids modulo a number of rows: with 16
+# rows for each id, 6 % of the ids share a row with another at most.
+_LOCAL_ROWS_PER_ID = 16
+MAX_LOCAL_ROWS = 1 << 25
+
 
 def _check_bounds(value: Any) -> tuple[float, float]:
     if isinstance(value, list | tuple) and len(value) == 2:
@@ -134,3 +139,29 @@ def bytes_per_row(dim: int, rule: Rule) -> int:
     if isinstance(rule, AdamRule):
         return round(154 + 13.35 * dim)
     return 122 + 8 * dim
+
+
+def local_rows(distinct_ids: int) -> int:
+    """Rows of a table that a process trains by itself: a power of two."""
+    wanted = 1 << (_LOCAL_ROWS_PER_ID * distinct_ids - 1).bit_length()
+    return min(MAX_LOCAL_ROWS, max(1 << 12, wanted))
+
+
+def state_width(table: Table) -> int:
+    """Floats of the rule's state for each row of a table that a process trains by itself."""
+    match table.rule:
+        case NaiveRule():
+            return 0
+        case AdagradRule():
+            return 2
+        case StdAdagradRule():
+            return table.dim
+        case SharedAdamRule():
+            return 6
+        case AdamRule():
+            return 2 * table.dim + 2
+
+
+def local_bytes(table: Table, rows: int) -> int:
+    """Memory of a table that a process trains by itself: float32 values and state."""
+    return 4 * rows * (table.dim + state_width(table))

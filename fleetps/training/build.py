@@ -11,6 +11,7 @@ import paddle
 from paddle.distributed import fleet
 
 from fleet_config.job import Job
+from fleet_config.tables import local_rows
 from fleetps import paddle_compat
 from fleetps.data.dataset import Dataset
 from fleetps.training import dense, local_table, sparse
@@ -74,7 +75,7 @@ def build_server(job: Job, dataset: Dataset) -> None:
 def build_local(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
     """Programs of a process that trains alone."""
     train, startup = paddle.static.Program(), paddle.static.Program()
-    tables = local_table.LocalTables(job.tables, local_table.capacity(dataset.distinct_ids))
+    tables = local_table.LocalTables(job.tables, local_rows(dataset.distinct_ids))
     with paddle.static.program_guard(train, startup), paddle.utils.unique_name.guard():
         network = build_network(job, dataset, tables.lookup)
         evaluate = train.clone(for_test=True)

@@ -1,8 +1,7 @@
 """Sparse tables of the `local` role: the servers' rules as ordinary operators in one process.
 
 An independent route to the same mathematics, which makes it the baseline of the parity tests. Ids
-are taken modulo a capacity of 16 times the data set's distinct ids, so that 6 % of the ids share a
-row with another at most.
+are taken modulo a capacity, see `fleet_config.tables.local_rows`.
 """
 
 from __future__ import annotations
@@ -12,17 +11,9 @@ from typing import Any
 
 import paddle
 
-from fleet_config.tables import AdagradRule, AdamRule, Table
+from fleet_config.tables import AdagradRule, AdamRule, Table, state_width
 
 Tensor = Any
-
-CAPACITY_PER_ID = 16
-MAX_ROWS = 1 << 25
-
-
-def capacity(distinct_ids: int) -> int:
-    """Rows of a local table: a power of two."""
-    return int(min(MAX_ROWS, max(1 << 12, 1 << (CAPACITY_PER_ID * distinct_ids - 1).bit_length())))
 
 
 @dataclass(frozen=True)
@@ -91,11 +82,6 @@ def _with_lod_of(ids: Tensor, rows: Tensor) -> Tensor:
         type="lod_reset", inputs={"X": rows, "Y": ids}, outputs={"Out": grouped}, attrs={}
     )
     return grouped
-
-
-def state_width(table: Table) -> int:
-    """Floats of optimizer state per row."""
-    return {"naive": 0, "adagrad": 2, "adam": 2 * table.dim + 2}[table.rule.name]
 
 
 def _update(pulled: _Pulled, gradient: Tensor) -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from fleet_config.cpu import cpu_fields, mkl_setting
-from fleet_config.tables import AdagradRule, AdamRule, NaiveRule, bytes_per_row, table_shards
+from fleet_config.tables import (
+    MAX_LOCAL_ROWS,
+    AdagradRule,
+    AdamRule,
+    NaiveRule,
+    SharedAdamRule,
+    StdAdagradRule,
+    Table,
+    bytes_per_row,
+    local_bytes,
+    local_rows,
+    table_shards,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +47,16 @@ def test_every_server_owns_as_many_shards(servers: int) -> None:
 def test_bytes_per_row_are_near_the_measured_ones(rule, measured: dict[int, int]) -> None:
     for dim, megabytes_per_million in measured.items():
         assert bytes_per_row(dim, rule) == pytest.approx(megabytes_per_million, rel=0.06)
+
+
+def test_local_rows_and_their_memory() -> None:
+    assert local_rows(1) == 1 << 12
+    assert local_rows(1_000) == 1 << 14  # the next power of two to 16 rows per id
+    assert local_rows(10**9) == MAX_LOCAL_ROWS
+    rules = (NaiveRule(), AdagradRule(), StdAdagradRule(), SharedAdamRule(), AdamRule())
+    floats = [8, 8 + 2, 8 + 8, 8 + 6, 8 + 2 * 8 + 2]
+    sizes = [local_bytes(Table(dim=8, rule=rule), 1000) for rule in rules]
+    assert sizes == [4000 * count for count in floats]
 
 
 def cpuinfo(vendor: str, flags: str) -> str:

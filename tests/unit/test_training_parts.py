@@ -16,7 +16,6 @@ from fleet_config.optimizers import (
 )
 from fleetps import models
 from fleetps.data.dataset import Column
-from fleetps.training.local_table import MAX_ROWS, capacity
 from fleetps.training.schedule import factor
 from fleetps.training.sparse import scale_per_row
 
@@ -66,12 +65,6 @@ def test_a_table_that_the_job_lacks_is_named() -> None:
     assert inputs.embedding() == "embedding"
     with pytest.raises(UserError, match=r"add tables\.wide"):
         inputs.embedding("wide")
-
-
-def test_local_capacity() -> None:
-    assert capacity(1) == 1 << 12
-    assert capacity(1_000) == 1 << 14  # the next power of two to 16 rows per id
-    assert capacity(10**9) == MAX_ROWS
 
 
 def sparse(*widths: int | None) -> list[Column]:
