@@ -13,7 +13,10 @@ from fleetps.data.dataset import Dataset
 
 @dataclass(frozen=True)
 class Base:
-    """`clock` measures waiting and never jumps; `wall` is the time of day, kept in the store."""
+    """`clock` measures waiting and never jumps; `wall` is the time of day, kept in the store.
+
+    `servers`, `workers`: how many the job is for (0 and 1 where it is trained locally).
+    """
 
     job: Job
     dataset: Dataset
@@ -21,3 +24,5 @@ class Base:
     events: EventLog
     clock: Callable[[], float]
     wall: Callable[[], float]
+    servers: int
+    workers: int

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import threading
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 import httpx
-from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 from tenacity import (
     Retrying,
     retry_if_exception_type,
@@ -21,31 +23,39 @@ from tenacity import (
 
 from fleet_config.errors import TryAgain, UserError
 from fleetps.coordinator.access import TOKEN, TOKEN_FILE, read_token
-from fleetps.coordinator.messages import (
-    Arrived,
-    Evaluation,
-    Events,
-    JobState,
-    Lease,
-    Registered,
-    Rendezvous,
-    TaskAnswer,
-)
+from fleetps.coordinator.messages import Events
 from fleetps.coordinator.metrics import check_loss
-from fleetps.coordinator.reports import MemberRole, MemberState, Status
+from fleetps.coordinator.protocol import Coordinator
+from fleetps.coordinator.reports import Status
+from fleetps.coordinator.requests import answer_of
 
 ADDRESS = "FLEETPS_COORDINATOR"
 _LONGEST_REQUEST = 10.0
 _LONGEST_PAUSE = 1.0
-_LEASE: TypeAdapter[Lease] = TypeAdapter(Lease)
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class _Unavailable(Exception):
     """Worth another attempt: nobody answers, or the answer is a server error."""
 
 
+def _over_http(method: Method) -> Method:
+    """The same method as a call of POST /v1/<method>."""
+    signature = inspect.signature(method)
+    answer = answer_of(method)
+
+    @functools.wraps(method)
+    def call(client: CoordinatorClient, *positional: Any, **named: Any) -> Any:
+        given = signature.bind(client, *positional, **named)
+        given.apply_defaults()
+        arguments = dict(list(given.arguments.items())[1:])  # without self
+        return answer.validate_json(client.post(method.__name__, arguments))
+
+    return cast(Method, call)
+
+
 class CoordinatorClient:
-    """See `messages.Coordinator`. Threads may share a client.
+    """See `protocol.Coordinator`. Threads may share a client.
 
     `deadline`: seconds for which a call may be retried before TryAgain. `close` ends waiting calls.
     """
@@ -84,105 +94,19 @@ class CoordinatorClient:
 
     # -- the methods --
 
-    def register(
-        self,
-        role: MemberRole,
-        instance: str,
-        address: str,
-        rank: int | None = None,
-        digest: str = "",
-        agreement: dict[str, Any] | None = None,
-    ) -> Registered:
-        answer = self._post(
-            "register",
-            role=role,
-            instance=instance,
-            address=address,
-            rank=rank,
-            digest=digest,
-            agreement=agreement,
-        )
-        return Registered.model_validate_json(answer)
-
-    def rendezvous(self, instance: str) -> Rendezvous:
-        return Rendezvous.model_validate_json(self._post("rendezvous", instance=instance))
-
-    def heartbeat(self, instance: str, state: MemberState) -> JobState:
-        return JobState.model_validate_json(self._post("heartbeat", instance=instance, state=state))
-
-    def fail(
-        self,
-        instance: str,
-        reason: str,
-        log_tail: list[str] | None = None,
-        exit_code: int | None = None,
-    ) -> JobState:
-        answer = self._post(
-            "fail", instance=instance, reason=reason, log_tail=log_tail, exit_code=exit_code
-        )
-        return JobState.model_validate_json(answer)
-
-    def stop(self, reason: str) -> JobState:
-        return JobState.model_validate_json(self._post("stop", reason=reason))
-
-    def lease(self, instance: str, request: str | None = None) -> Lease:
-        request = request or uuid.uuid4().hex
-        return _LEASE.validate_json(self._post("lease", instance=instance, request=request))
-
-    def progress(
-        self,
-        instance: str,
-        task_id: int,
-        rows: int,
-        steps: int,
-        loss_sum: float,
-        extra: dict[str, float] | None = None,
-    ) -> TaskAnswer:
-        check_loss(task_id, loss_sum)
-        answer = self._post(
-            "progress",
-            instance=instance,
-            task_id=task_id,
-            rows=rows,
-            steps=steps,
-            loss_sum=loss_sum,
-            extra=extra,
-        )
-        return TaskAnswer.model_validate_json(answer)
-
-    def done(
-        self,
-        instance: str,
-        task_id: int,
-        rows: int,
-        steps: int,
-        loss_sum: float,
-        evaluation: Evaluation | None = None,
-    ) -> TaskAnswer:
-        check_loss(task_id, loss_sum)
-        answer = self._post(
-            "done",
-            instance=instance,
-            task_id=task_id,
-            rows=rows,
-            steps=steps,
-            loss_sum=loss_sum,
-            evaluation=evaluation.model_dump() if evaluation else None,
-        )
-        return TaskAnswer.model_validate_json(answer)
-
-    def failed(self, instance: str, task_id: int, reason: str) -> TaskAnswer:
-        answer = self._post("failed", instance=instance, task_id=task_id, reason=reason)
-        return TaskAnswer.model_validate_json(answer)
-
-    def release(self, instance: str) -> JobState:
-        return JobState.model_validate_json(self._post("release", instance=instance))
-
-    def arrive(self, instance: str, name: str) -> JobState:
-        return JobState.model_validate_json(self._post("arrive", instance=instance, name=name))
-
-    def arrived(self, name: str) -> Arrived:
-        return Arrived.model_validate_json(self._post("arrived", name=name))
+    register = _over_http(Coordinator.register)
+    rendezvous = _over_http(Coordinator.rendezvous)
+    heartbeat = _over_http(Coordinator.heartbeat)
+    fail = _over_http(Coordinator.fail)
+    stop = _over_http(Coordinator.stop)
+    lease = _over_http(Coordinator.lease)
+    progress = _over_http(Coordinator.progress)
+    done = _over_http(Coordinator.done)
+    failed = _over_http(Coordinator.failed)
+    release = _over_http(Coordinator.release)
+    arrive = _over_http(Coordinator.arrive)
+    arrived = _over_http(Coordinator.arrived)
+    clock = _over_http(Coordinator.clock)
 
     def status(self) -> Status:
         return Status.model_validate_json(self._call("GET", "/status", None))
@@ -192,8 +116,12 @@ class CoordinatorClient:
 
     # -- the wire --
 
-    def _post(self, method: str, **arguments: Any) -> bytes:
-        return self._call("POST", f"/v1/{method}", arguments)
+    def post(self, method: str, arguments: dict[str, Any]) -> bytes:
+        if arguments.get("request", "") is None:
+            arguments["request"] = uuid.uuid4().hex  # one for all attempts of this call
+        if "loss_sum" in arguments:
+            check_loss(arguments["task_id"], arguments["loss_sum"])  # JSON has no NaN
+        return self._call("POST", f"/v1/{method}", to_jsonable_python(arguments))
 
     def _call(self, verb: str, path: str, arguments: dict[str, Any] | None) -> bytes:
         attempts = Retrying(

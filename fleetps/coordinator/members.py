@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleet_config.errors import TryAgain, UserError
@@ -24,6 +24,7 @@ class Member:
     active: bool  # has asked for work at least once, so it may have something to flush
     last_seen: float
     heard: bool = True  # since this coordinator process began
+    load: dict[str, float] = field(default_factory=dict)  # what a server holds
 
     @property
     def name(self) -> str:
@@ -35,11 +36,11 @@ class Member:
 
 
 class Members:
-    def __init__(self, base: Base, servers: int, workers: int) -> None:
+    def __init__(self, base: Base) -> None:
         self._store = base.store
         self._clock = base.clock
-        self._servers = servers
-        self._workers = workers
+        self._servers = base.servers
+        self._workers = base.workers
         self._all: dict[str, Member] = {}
         self.reload()
 

@@ -1,8 +1,9 @@
 """What is said between the coordinator and its clients.
 
-`Coordinator` is the list of methods. `service.JobService` is the real thing (used in-process by the
-`local` role), `client.CoordinatorClient` the same methods over HTTP: `POST /v1/<method>` with the
-method's arguments as a JSON object, answered by the model the method returns.
+`protocol.Coordinator` is the list of methods. `service.JobService` is the real thing (used
+in-process by the `local` role), `client.CoordinatorClient` the same methods over HTTP:
+`POST /v1/<method>` with the method's arguments as a JSON object, answered by the model the method
+returns.
 
 A refused call answers `{"error": {"kind": "user" | "try_again", "message": "one sentence"}}`, which
 the client raises as `UserError` or `TryAgain`, exactly as the service itself does.
@@ -10,11 +11,11 @@ the client raises as `UserError` or `TryAgain`, exactly as the service itself do
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
-from fleetps.coordinator.reports import JobPhase, MemberRole, MemberState, Message, Status
+from fleetps.coordinator.reports import JobPhase, Message
 
 # Scores are counted in equal bins of the logit, from -LOGIT_LIMIT to +LOGIT_LIMIT:
 #     index = clip(floor((logit + LOGIT_LIMIT) * LOGIT_BINS / (2 * LOGIT_LIMIT)), 0, LOGIT_BINS - 1)
@@ -67,7 +68,13 @@ class Slice(Message):
 
 
 class Task(Message):
-    """Rows of one split. `rows_before`: training rows leased earlier (drives LR schedules)."""
+    """Rows of one split. `rows_before`: training rows leased earlier (drives LR schedules).
+
+    In an epoch of mode sync a task is one worker's part of a group of tasks, one for each of the
+    ranks below cluster.workers. All parts of a group have the same `rows_before` and the same
+    `rows + pad`: the worker appends `pad` (0 or 1) rows of zero weight, so that all make the same
+    number of steps. `rows`, here and in reports, never counts them.
+    """
 
     id: int
     generation: int
@@ -76,6 +83,7 @@ class Task(Message):
     training: bool
     slices: tuple[Slice, ...]  # at least cluster.threads of them when there are that many rows
     rows: int
+    pad: int = 0
     rows_before: int
     shuffle_seed: int | None  # None: keep the order (evaluation, or data.shuffle false)
 
@@ -99,6 +107,15 @@ class Flush(Message):
     name: str
 
 
+class Chore(Message):
+    """Work that one worker does for all, between two epochs: do it, `arrive(name)`, lease again."""
+
+    kind: Literal["chore"] = "chore"
+    name: str
+    action: Literal["shrink"]
+    epoch: int  # the one that has just ended, from 0
+
+
 class Finish(Message):
     """All epochs are trained and evaluated: end with exit code 0."""
 
@@ -112,7 +129,20 @@ class Stop(Message):
     reason: str
 
 
-Lease = Annotated[TaskLease | Wait | Flush | Finish | Stop, Field(discriminator="kind")]
+Lease = Annotated[TaskLease | Wait | Flush | Chore | Finish | Stop, Field(discriminator="kind")]
+
+
+class Clock(JobState):
+    """How far a worker may go in an epoch of mode bounded.
+
+    `limit` and `slowest` count steps as the asking worker does: it may complete step `limit` and
+    must ask again, every `poll` seconds, before it goes beyond. `slowest` is where the slowest
+    worker stands that is waited for.
+    """
+
+    limit: int
+    slowest: int
+    poll: float
 
 
 class Evaluation(Message):
@@ -127,6 +157,7 @@ class Evaluation(Message):
 
 class Arrived(Message):
     ranks: tuple[int, ...]  # workers that have arrived, sorted
+    notes: dict[int, str] = {}  # rank -> what it left for the others, if anything
 
 
 class Event(Message):
@@ -139,95 +170,3 @@ class Event(Message):
 
 class Events(Message):
     events: tuple[Event, ...]
-
-
-class Coordinator(Protocol):
-    """What `JobService` and `CoordinatorClient` can do; all may raise UserError or TryAgain."""
-
-    def register(
-        self,
-        role: MemberRole,
-        instance: str,
-        address: str,
-        rank: int | None = None,
-        digest: str = "",
-        agreement: dict[str, Any] | None = None,
-    ) -> Registered:
-        """Join. `instance` is unique to this agent process.
-
-        `address` is a server's endpoint (host:port), or a worker's host. Registering an instance
-        again gives its rank again. `digest` is Job.digest(); with `agreement` (Job.agreement()) a
-        refusal names the settings that differ.
-        """
-
-    def rendezvous(self, instance: str) -> Rendezvous: ...
-
-    def heartbeat(self, instance: str, state: MemberState) -> JobState:
-        """Every cluster.heartbeat seconds; five missed ones and the member is lost.
-
-        `exited` ends the membership and returns the leases. A worker sends it when its child has
-        ended after Finish or after being told to stop, a server when its child was stopped after
-        the job's end.
-        """
-
-    def fail(
-        self,
-        instance: str,
-        reason: str,
-        log_tail: list[str] | None = None,
-        exit_code: int | None = None,
-    ) -> JobState:
-        """The whole job failed because of this member. The first failure wins.
-
-        `exit_code` is the child's: 2 makes it the user's mistake for everybody, anything else 75.
-        """
-
-    def stop(self, reason: str) -> JobState:
-        """Stop the whole job on request."""
-
-    def lease(self, instance: str, request: str | None = None) -> Lease:
-        """Ask for work. At most two tasks are held at a time; asking for a third answers Wait.
-
-        `request` names this call, so that a retry of it gets the same task (the client fills it
-        in).
-        """
-
-    def progress(
-        self,
-        instance: str,
-        task_id: int,
-        rows: int,
-        steps: int,
-        loss_sum: float,
-        extra: dict[str, float] | None = None,
-    ) -> TaskAnswer:
-        """Cumulative within the task, about once a second; `loss_sum`: the loss summed over rows.
-
-        A report that got further renews all leases of the instance.
-        """
-
-    def done(
-        self,
-        instance: str,
-        task_id: int,
-        rows: int,
-        steps: int,
-        loss_sum: float,
-        evaluation: Evaluation | None = None,
-    ) -> TaskAnswer:
-        """The task is finished. Other than its number of rows = it failed. May be repeated."""
-
-    def failed(self, instance: str, task_id: int, reason: str) -> TaskAnswer:
-        """The task could not be done; it returns to the queue, and the third time the job fails."""
-
-    def release(self, instance: str) -> JobState:
-        """Return all leases without blame (a worker that was asked to stop)."""
-
-    def arrive(self, instance: str, name: str) -> JobState: ...
-
-    def arrived(self, name: str) -> Arrived: ...
-
-    def status(self) -> Status: ...
-
-    def events(self, after: int = 0) -> Events:
-        """Events with an id greater than `after`, oldest first, at most 1000."""

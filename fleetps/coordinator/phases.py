@@ -1,8 +1,6 @@
-"""The order of things: rendezvous, then for each epoch train, flush, evaluate; then finish."""
+"""The order of things: rendezvous; for each epoch train, flush, chore, evaluate; then finish."""
 
 from __future__ import annotations
-
-import random
 
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
@@ -11,11 +9,7 @@ from fleetps.coordinator.messages import Evaluation
 from fleetps.coordinator.metrics import Metrics, merge
 from fleetps.coordinator.reports import EpochResult
 from fleetps.coordinator.schema import JobRow
-from fleetps.coordinator.task_queue import SLICES
-from fleetps.coordinator.tasks import auto_task_rows, cut_tasks
-
-TRAIN_SPLIT = "train"
-_SEED_BITS = 31
+from fleetps.coordinator.task_maker import TRAIN_SPLIT, TaskMaker
 
 
 class Phases:
@@ -32,6 +26,7 @@ class Phases:
         self._wall = base.wall
         self._members = members
         self._life = life
+        self._tasks = TaskMaker(base, life)
 
     @property
     def train_rows(self) -> int:
@@ -48,6 +43,7 @@ class Phases:
             "rendezvous": self._rendezvous,
             "train": self._train,
             "flush": self._flush,
+            "chore": self._chore,
             "evaluate": self._evaluate,
             "finish": self._finish,
         }
@@ -64,8 +60,10 @@ class Phases:
         return True
 
     def _start_epoch(self, epoch: int) -> None:
-        self._make_tasks(epoch, TRAIN_SPLIT, training=True)
-        self._life.enter("train", epoch=epoch, epoch_started=self._wall())
+        before = epoch * self.train_rows
+        self._tasks.make_training(epoch, before)
+        now = self._wall()
+        self._life.enter("train", epoch=epoch, epoch_started=now, rows_leased=before)
         text = f"epoch {epoch + 1} of {self._job.job.epochs}: {self.train_rows} rows to train"
         self._events.add("epoch", COORDINATOR, text)
 
@@ -81,19 +79,48 @@ class Phases:
 
     def not_flushed(self, row: JobRow) -> list[Member]:
         """Only those that ever asked for work: a late joiner still starting has nothing to push."""
-        arrived = self._store.arrivals(row.generation, self.flush_name(row))
-        workers = self._members.live("worker")
-        return [worker for worker in workers if worker.active and worker.instance not in arrived]
+        arrived = self._arrived(row, self.flush_name(row))
+        return [worker for worker in self._active() if worker.instance not in arrived]
+
+    def _arrived(self, row: JobRow, name: str) -> set[str]:
+        return {arrival.instance for arrival in self._store.arrivals(row.generation, name)}
+
+    def _active(self) -> list[Member]:
+        return [worker for worker in self._members.live("worker") if worker.active]
 
     def _flush(self, row: JobRow) -> bool:
         if self.not_flushed(row):
             return False
+        if self._shrinks(row.epoch):
+            self._life.enter("chore")
+        else:
+            self._evaluate_or_close(row)
+        return True
+
+    def _shrinks(self, epoch: int) -> bool:
+        """Some table's rows are up for eviction."""
+        evictions = (table.eviction for table in self._job.tables.values())
+        return any(e is not None and (epoch + 1) % e.every_epochs == 0 for e in evictions)
+
+    def chore_name(self, row: JobRow) -> str:
+        return f"shrink-{row.epoch}"
+
+    def chore_worker(self) -> Member | None:
+        """The one that does it for all: the lowest rank that works."""
+        return next(iter(self._active()), None)
+
+    def _chore(self, row: JobRow) -> bool:
+        if not self._arrived(row, self.chore_name(row)):
+            return False
+        self._evaluate_or_close(row)
+        return True
+
+    def _evaluate_or_close(self, row: JobRow) -> None:
         if self._due(row.epoch):
-            self._make_tasks(row.epoch, self._job.evaluate.split, training=False)
+            self._tasks.make_evaluation(row.epoch)
             self._life.enter("evaluate")
         else:
             self._close_epoch(row, None)
-        return True
 
     def _due(self, epoch: int) -> bool:
         """Every so many epochs, and the last one in any case: its result is the job's."""
@@ -136,33 +163,6 @@ class Phases:
             self._events.add("late", worker.name, "did not end after the last task")
         self._life.finish()
         return True
-
-    def _make_tasks(self, epoch: int, split: str, *, training: bool) -> None:
-        part = self._dataset.split(split)
-        shards = [(str(self._dataset.shard_path(shard)), shard.rows) for shard in part.shards]
-        cluster = self._job.cluster
-        size = self._job.data.task_rows
-        rows = auto_task_rows(part.rows, cluster.workers) if size == "auto" else size
-        tasks = cut_tasks(shards, rows, cluster.threads)
-        shuffle = training and self._job.data.shuffle
-        order = random.Random(f"{self._job.job.seed} {epoch}")  # noqa: S311 - repeatable, not secret
-        seeds = [order.getrandbits(_SEED_BITS) if shuffle else None for _ in tasks]
-        if shuffle:
-            order.shuffle(tasks)
-        generation = self._life.row.generation
-        self._store.add_tasks(
-            (
-                generation,
-                epoch,
-                training,
-                split,
-                position,
-                SLICES.dump_json(slices).decode(),
-                sum(piece.rows for piece in slices),
-                seed,
-            )
-            for position, (slices, seed) in enumerate(zip(tasks, seeds, strict=True))
-        )
 
 
 def _sentence(result: EpochResult) -> str:

@@ -1,16 +1,19 @@
-"""The arguments of the coordinator's methods as they come over the wire: checked before use."""
+"""The arguments of the coordinator's methods as they come over the wire: checked before use.
+
+They are taken from the signatures in protocol.py, so that a method is declared in one place.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
-from fleetps.coordinator.messages import Evaluation
-from fleetps.coordinator.reports import MemberRole, MemberState
+from fleetps.coordinator.protocol import Coordinator
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Text = Annotated[str, Field(max_length=10_000)]
+_FOR_PEOPLE = ("status", "events")  # read with GET
 
 
 class Arguments(BaseModel):
@@ -20,75 +23,27 @@ class Arguments(BaseModel):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-class Instance(Arguments):
-    instance: Name
+def arguments_of(method: Callable[..., Any]) -> type[Arguments]:
+    """The model of a method's arguments."""
+    hints = get_type_hints(method, include_extras=True)
+    parameters = list(inspect.signature(method).parameters.values())[1:]  # without self
+    fields: dict[str, Any] = {
+        parameter.name: (
+            hints[parameter.name],
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in parameters
+    }
+    return create_model(method.__name__, __base__=Arguments, **fields)
 
 
-class Register(Instance):
-    role: MemberRole
-    address: Name
-    rank: NonNegativeInt | None = None
-    digest: str = ""
-    agreement: dict[str, Any] | None = None
+def answer_of(method: Callable[..., Any]) -> TypeAdapter[Any]:
+    """What reads a method's answer."""
+    return TypeAdapter(get_type_hints(method, include_extras=True)["return"])
 
 
-class Heartbeat(Instance):
-    state: MemberState
-
-
-class Fail(Instance):
-    reason: Text
-    log_tail: Annotated[list[Text], Field(max_length=1000)] | None = None
-    exit_code: int | None = None
-
-
-class Reason(Arguments):
-    reason: Text
-
-
-class LeaseRequest(Instance):
-    request: Name | None = None
-
-
-class Report(Instance):
-    task_id: int
-    rows: NonNegativeInt
-    steps: NonNegativeInt
-    loss_sum: FiniteFloat
-
-
-class Progress(Report):
-    extra: dict[Name, FiniteFloat] | None = None
-
-
-class Done(Report):
-    evaluation: Evaluation | None = None
-
-
-class Failed(Instance):
-    task_id: int
-    reason: Text
-
-
-class BarrierName(Arguments):
-    name: Name
-
-
-class Arrive(Instance):
-    name: Name
-
-
-METHODS: dict[str, type[Arguments]] = {
-    "register": Register,
-    "rendezvous": Instance,
-    "heartbeat": Heartbeat,
-    "fail": Fail,
-    "stop": Reason,
-    "lease": LeaseRequest,
-    "progress": Progress,
-    "done": Done,
-    "failed": Failed,
-    "release": Instance,
-    "arrive": Arrive,
-    "arrived": BarrierName,
+METHODS = {
+    name: arguments_of(method)
+    for name, method in vars(Coordinator).items()
+    if inspect.isfunction(method) and name[0] != "_" and name not in _FOR_PEOPLE
 }

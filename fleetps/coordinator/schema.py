@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fleetps.coordinator.reports import JobPhase, MemberRole, MemberState
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA = """
 CREATE TABLE job (
@@ -26,7 +26,7 @@ CREATE TABLE members (
 CREATE TABLE tasks (
   id INTEGER PRIMARY KEY, generation INTEGER NOT NULL, epoch INTEGER NOT NULL,
   training BOOLEAN NOT NULL, split TEXT NOT NULL, position INTEGER NOT NULL,
-  slices TEXT NOT NULL, rows INTEGER NOT NULL,
+  slices TEXT NOT NULL, rows INTEGER NOT NULL, part INTEGER, pad INTEGER NOT NULL,
   rows_before INTEGER, shuffle_seed INTEGER, state TEXT NOT NULL DEFAULT 'waiting',
   failures INTEGER NOT NULL DEFAULT 0, done_by TEXT, loss_sum REAL, evaluation TEXT);
 CREATE INDEX tasks_queue ON tasks (epoch, training, state, position);
@@ -38,7 +38,7 @@ CREATE INDEX leases_held ON leases (instance) WHERE outcome = 'held';
 CREATE UNIQUE INDEX leases_task ON leases (task) WHERE outcome = 'held';
 CREATE TABLE arrivals (
   generation INTEGER NOT NULL, name TEXT NOT NULL, instance TEXT NOT NULL, rank INTEGER NOT NULL,
-  PRIMARY KEY (generation, name, instance));
+  note TEXT NOT NULL, PRIMARY KEY (generation, name, instance));
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, result TEXT NOT NULL);
 CREATE TABLE events (
   id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
@@ -83,11 +83,37 @@ class TaskRow:
     split: str
     slices: str
     rows: int
+    part: int | None  # the only rank that may do it; None: anybody
+    pad: int
     rows_before: int | None
     shuffle_seed: int | None
     state: str
     failures: int
     done_by: str | None
+
+
+@dataclass(frozen=True)
+class NewTask:
+    """A task to be made; `rows_before` None: known when it is leased."""
+
+    generation: int
+    epoch: int
+    training: bool
+    split: str
+    position: int
+    slices: str
+    rows: int
+    part: int | None
+    pad: int
+    rows_before: int | None
+    shuffle_seed: int | None
+
+
+@dataclass(frozen=True)
+class Arrival:
+    instance: str
+    rank: int
+    note: str
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The coordinator itself: every method is one locked transaction over the parts.
 
-`local` uses it in-process; app.py puts HTTP around it. messages.py says what can be asked.
+`local` uses it in-process; app.py puts HTTP around it. protocol.py says what can be asked.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member, Members, another_job
 from fleetps.coordinator.messages import (
     Arrived,
+    Clock,
     Evaluation,
     Events,
     JobState,
@@ -31,9 +32,11 @@ from fleetps.coordinator.messages import (
     TaskAnswer,
     TaskLease,
 )
+from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.phases import Phases
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
 from fleetps.coordinator.runfiles import EVENTS_FILE, RESULT_FILE, STATE_FILE, open_store
+from fleetps.coordinator.schema import Arrival
 from fleetps.coordinator.status import StatusBoard
 from fleetps.coordinator.task_queue import Step, TaskQueue, Verdict
 from fleetps.coordinator.watch import Watch
@@ -41,7 +44,7 @@ from fleetps.data.dataset import Dataset
 
 
 class JobService:
-    """See `messages.Coordinator`.
+    """See `protocol.Coordinator`.
 
     `local`: one worker in this very process and no servers; nobody sends heartbeats or calls tick.
     `new`: set the state of an earlier, unfinished run aside and do not go on with it.
@@ -70,15 +73,16 @@ class JobService:
         # A local run keeps its parameters in the process, so there is nothing to go on with.
         store = self._store = open_store(run_dir / STATE_FILE, job.digest(), new=new or local)
         events = self._events = EventLog(store, run_dir / EVENTS_FILE, wall)
-        base = Base(job, dataset, store, events, clock, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
         self._workers = workers
-        members = self._members = Members(base, servers, workers)
+        base = Base(job, dataset, store, events, clock, wall, servers, workers)
+        members = self._members = Members(base)
         life = self._life = Lifecycle(base)
         phases = self._phases = Phases(base, members, life)
         queue = self._queue = TaskQueue(base, members.name_of)
+        pace = self._pace = Pace(base, life, queue)
         self._board = StatusBoard(base, members, life, phases, queue)
-        self._dispatcher = Dispatcher(base, members, life, phases, queue)
+        self._dispatcher = Dispatcher(base, members, life, phases, queue, pace)
         self._watch = Watch(base, members, life, phases, queue)
         with self._change():
             self._begin(wall())
@@ -153,10 +157,13 @@ class JobService:
                 generation=row.generation,
             )
 
-    def heartbeat(self, instance: str, state: MemberState) -> JobState:
+    def heartbeat(
+        self, instance: str, state: MemberState, load: dict[str, float] | None = None
+    ) -> JobState:
         with self._lock:
             member = self._members.get(instance)
             self._members.seen(member)
+            member.load = load or member.load
             if member.live and member.state != state:
                 with self._change():
                     self._new_state(member, state)
@@ -178,6 +185,7 @@ class JobService:
         reason: str,
         log_tail: list[str] | None = None,
         exit_code: int | None = None,
+        again: bool = False,
     ) -> JobState:
         with self._change():
             member = self._members.get(instance)
@@ -258,17 +266,26 @@ class JobService:
 
     # -- barriers --
 
-    def arrive(self, instance: str, name: str) -> JobState:
+    def arrive(self, instance: str, name: str, note: str = "") -> JobState:
         with self._change():
             member = self._members.worker(instance)
             generation = self._life.row.generation
-            self._store.arrive(generation, name, instance, member.rank)
+            self._store.arrive(generation, name, Arrival(instance, member.rank, note))
             return self._life.state()
 
     def arrived(self, name: str) -> Arrived:
         with self._lock:
-            ranks = self._store.arrivals(self._life.row.generation, name).values()
-            return Arrived(ranks=tuple(sorted(set(ranks))))
+            arrivals = self._store.arrivals(self._life.row.generation, name)
+            return Arrived(
+                ranks=tuple(sorted({arrival.rank for arrival in arrivals})),
+                notes={arrival.rank: arrival.note for arrival in arrivals if arrival.note},
+            )
+
+    def clock(self, instance: str, epoch: int, steps: int) -> Clock:
+        with self._lock:  # changes nothing that is stored
+            reading = self._pace.read(self._members.worker(instance), epoch, steps)
+            poll = self._dispatcher.poll()
+            return Clock(**dict(self._life.state()), **vars(reading), poll=poll)
 
     # -- people --
 

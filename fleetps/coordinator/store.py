@@ -13,11 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from fleet_config.errors import UserError
-from fleetps.coordinator.schema import SCHEMA, SCHEMA_VERSION, JobRow, LeaseRow, MemberRow, TaskRow
+from fleetps.coordinator.schema import (
+    SCHEMA,
+    SCHEMA_VERSION,
+    Arrival,
+    JobRow,
+    LeaseRow,
+    MemberRow,
+    NewTask,
+    TaskRow,
+)
 
 _SELECT_TASK = (
-    "SELECT id, generation, epoch, training, split, slices, rows, rows_before, shuffle_seed, "
-    "state, failures, done_by FROM tasks"
+    "SELECT id, generation, epoch, training, split, slices, rows, part, pad, rows_before, "
+    "shuffle_seed, state, failures, done_by FROM tasks"
 )
 sqlite3.register_converter("BOOLEAN", lambda value: value == b"1")
 
@@ -108,42 +117,40 @@ class Store:
             "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?)", tuple(vars(row).values())
         )
 
-    def arrive(self, generation: int, name: str, instance: str, rank: int) -> bool:
-        """True the first time."""
-        cursor = self._db.execute(
-            "INSERT OR IGNORE INTO arrivals VALUES (?, ?, ?, ?)", (generation, name, instance, rank)
+    def arrive(self, generation: int, name: str, arrival: Arrival) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)",
+            (generation, name, *vars(arrival).values()),
         )
-        return cursor.rowcount == 1
 
-    def arrivals(self, generation: int, name: str) -> dict[str, int]:
-        """Instance -> rank."""
+    def arrivals(self, generation: int, name: str) -> list[Arrival]:
         rows = self._db.execute(
-            "SELECT instance, rank FROM arrivals WHERE generation = ? AND name = ?",
+            "SELECT instance, rank, note FROM arrivals WHERE generation = ? AND name = ? "
+            "ORDER BY rank",
             (generation, name),
         )
-        return dict(rows.fetchall())
+        return [Arrival(*row) for row in rows]
 
     # -- tasks and leases --
 
-    def add_tasks(
-        self, tasks: Iterable[tuple[int, int, bool, str, int, str, int, int | None]]
-    ) -> None:
+    def add_tasks(self, tasks: Iterable[NewTask]) -> None:
         self._db.executemany(
-            "INSERT INTO tasks (generation, epoch, training, split, position, slices, rows, "
-            "shuffle_seed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            tasks,
+            "INSERT INTO tasks (generation, epoch, training, split, position, slices, rows, part, "
+            "pad, rows_before, shuffle_seed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (tuple(vars(task).values()) for task in tasks),
         )
 
     def task(self, task_id: int) -> TaskRow | None:
         row = self._row(f"{_SELECT_TASK} WHERE id = ?", task_id)
         return TaskRow(*row) if row else None
 
-    def next_task(self, epoch: int, training: bool) -> TaskRow | None:
+    def next_task(self, epoch: int, training: bool, rank: int) -> TaskRow | None:
         row = self._row(
             f"{_SELECT_TASK} WHERE epoch = ? AND training = ? AND state = 'waiting' "
-            "ORDER BY position LIMIT 1",
+            "AND (part IS NULL OR part = ?) ORDER BY position LIMIT 1",
             epoch,
             training,
+            rank,
         )
         return TaskRow(*row) if row else None
 
@@ -172,20 +179,9 @@ class Store:
         )
         return int(cursor.lastrowid or 0)
 
-    def held(self, instance: str | None = None) -> list[LeaseRow]:
-        sql = "SELECT id, task, instance FROM leases WHERE outcome = 'held'"
-        rows = (
-            self._db.execute(f"{sql} AND instance = ?", (instance,))
-            if instance
-            else self._db.execute(sql)
-        )
+    def held(self) -> list[LeaseRow]:
+        rows = self._db.execute("SELECT id, task, instance FROM leases WHERE outcome = 'held'")
         return [LeaseRow(*row) for row in rows]
-
-    def holder(self, task_id: int) -> LeaseRow | None:
-        row = self._row(
-            "SELECT id, task, instance FROM leases WHERE task = ? AND outcome = 'held'", task_id
-        )
-        return LeaseRow(*row) if row else None
 
     def granted_for(self, instance: str, request: str) -> int | None:
         """The task this very request got, if it is still held."""

@@ -85,10 +85,10 @@ class TaskQueue:
             return self._message(self._task(again)), 0
         if len(self._held.get(member.instance, ())) >= MOST_HELD:
             return None, 0
-        row = self._store.next_task(epoch, training)
+        row = self._store.next_task(epoch, training, member.rank)
         if row is None:
             return None, 0
-        first = row.rows_before is None
+        first = row.rows_before is None  # parts of a group know it from the beginning
         before = rows_leased if row.rows_before is None else row.rows_before
         lease_id = self._store.grant(row, member.instance, request, before, self._wall())
         self._hold(LeaseRow(lease_id, row.id, member.instance), training=training)
@@ -111,6 +111,7 @@ class TaskQueue:
             training=row.training,
             slices=SLICES.validate_json(row.slices),
             rows=row.rows,
+            pad=row.pad,
             rows_before=row.rows_before or 0,
             shuffle_seed=row.shuffle_seed,
         )
@@ -216,6 +217,10 @@ class TaskQueue:
             if poison := self._blame(live.lease.task, "expired", "lease-expired", who, reason):
                 return poison
         return ""
+
+    def trains(self, instance: str) -> bool:
+        """It holds a training task."""
+        return any(live.training for live in self._held.get(instance, ()))
 
     def holders(self) -> set[str]:
         """The instances that hold tasks."""

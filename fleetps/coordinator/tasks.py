@@ -1,9 +1,14 @@
-"""Cutting a split into even tasks of about `task_rows` rows, whatever its files are like."""
+"""Cutting a split into even tasks of about `task_rows` rows, whatever its files are like.
+
+In mode sync all workers must make the same number of steps, so there the cut is into *groups* of
+tasks, one for each worker, whose row counts differ by at most one.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from fleetps.coordinator.messages import Slice
@@ -35,6 +40,53 @@ def cut_tasks(
     tasks = -(-total // task_rows)
     bounds = [total * index // tasks for index in range(tasks + 1)]
     return [_slices(shards, ends, start, end, threads) for start, end in pairwise(bounds)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One worker's share of a group; `pad` rows of zero weight make it as long as the others."""
+
+    slices: tuple[Slice, ...]
+    pad: int
+
+    @property
+    def rows(self) -> int:
+        return sum(piece.rows for piece in self.slices)
+
+
+def cut_groups(
+    shards: Sequence[tuple[str, int]], task_rows: int, threads: int, workers: int, batch_size: int
+) -> list[tuple[Part, ...]]:
+    """Cut shards (path, rows), one after the other, into groups of one part for each worker.
+
+    Each part of a group has about `task_rows` rows and is a whole number of batches; only the last
+    group, which takes in what is left over, may end with a short batch and with parts of unequal
+    length. Needs at least one row for each worker.
+    """
+    ends = list(accumulate(rows for _, rows in shards))
+    total = ends[-1] if ends else 0
+    size = max(round(task_rows / batch_size), 1) * batch_size * workers
+    groups = max(total // size, 1)
+    bounds = [*(size * index for index in range(groups)), total]
+    return [_parts(shards, ends, low, high, threads, workers) for low, high in pairwise(bounds)]
+
+
+def _parts(
+    shards: Sequence[tuple[str, int]],
+    ends: Sequence[int],
+    low: int,
+    high: int,
+    threads: int,
+    workers: int,
+) -> tuple[Part, ...]:
+    even, over = divmod(high - low, workers)
+    sizes = [even + (index < over) for index in range(workers)]
+    longest = max(sizes)
+    bounds = pairwise([low + before for before in accumulate(sizes, initial=0)])
+    return tuple(
+        Part(_slices(shards, ends, start, end, threads), longest - size)
+        for (start, end), size in zip(bounds, sizes, strict=True)
+    )
 
 
 def _slices(

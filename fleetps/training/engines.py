@@ -11,7 +11,7 @@ from paddle.distributed import fleet
 from fleet_config.errors import TryAgain
 from fleet_config.job import Job
 from fleetps import paddle_compat
-from fleetps.coordinator.messages import Coordinator
+from fleetps.coordinator.protocol import Coordinator
 from fleetps.data.dataset import Dataset
 from fleetps.training import build
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from fleet_config.errors import EXIT_STOPPED, FleetError
-from fleetps.coordinator.messages import Coordinator
+from fleetps.coordinator.protocol import Coordinator
 from fleetps.training import child, stopping
 from fleetps.training.step_hook import StepHook
 

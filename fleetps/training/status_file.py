@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-from fleetps.coordinator.messages import Coordinator
+from fleetps.coordinator.protocol import Coordinator
 
 STATUS_FILE = "status.json"
 INTERVAL = 0.5  # seconds

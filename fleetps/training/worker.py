@@ -22,7 +22,6 @@ from fleet_config.errors import TryAgain
 from fleet_config.job import Job
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.messages import (
-    Coordinator,
     Finish,
     Flush,
     Lease,
@@ -32,6 +31,7 @@ from fleetps.coordinator.messages import (
     TaskLease,
     Wait,
 )
+from fleetps.coordinator.protocol import Coordinator
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine

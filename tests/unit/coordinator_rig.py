@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fleet_config.job import Job
-from fleetps.coordinator.messages import Coordinator, Evaluation, Flush, JobState, Lease, Task
+from fleetps.coordinator.messages import Evaluation, Flush, JobState, Lease, Task
+from fleetps.coordinator.protocol import Coordinator
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset, load_dataset
 

@@ -139,7 +139,7 @@ def test_the_state_of_another_version_is_refused(tmp_path):
     with sqlite3.connect(rig.job.run_dir / "coordinator.sqlite") as database:
         database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(UserError, match="has version 99 and this FleetPS reads version 1"):
+    with pytest.raises(UserError, match="has version 99 and this FleetPS reads version 2"):
         rig.start()
 
 
