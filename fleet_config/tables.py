@@ -10,7 +10,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from fleet_config.section import AUTO, AutoOrCount, Beta, Count, NotNegative, Positive, Section
+from fleet_config.section import (
+    AUTO,
+    AutoOrCount,
+    Beta,
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Section,
+)
 
 MAX_CORES_PER_SERVER = 8
 _LIKELY_SERVER_COUNTS = (1, 2, 4)
@@ -92,7 +101,7 @@ class Admission(Section):
     and train, once the score has reached the threshold. Eviction and delta saves use the score too.
     """
 
-    threshold: NotNegative = 0.0
+    threshold: CountOrZero = 0  # whole, as the engine keeps no fractions of it
     show_weight: NotNegative = 0.1
     click_weight: NotNegative = 1.0
 
