@@ -10,16 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from fleet_config.section import (
-    AUTO,
-    AutoOrCount,
-    Beta,
-    Count,
-    CountOrZero,
-    NotNegative,
-    Positive,
-    Section,
-)
+from fleet_config.section import AUTO, AutoOrCount, Beta, Count, NotNegative, Positive, Section
 
 MAX_CORES_PER_SERVER = 8
 _LIKELY_SERVER_COUNTS = (1, 2, 4)
@@ -101,7 +92,7 @@ class Admission(Section):
     and train, once the score has reached the threshold. Eviction and delta saves use the score too.
     """
 
-    threshold: CountOrZero = 0  # whole, as the engine keeps no fractions of it
+    threshold: NotNegative = 0.0
     show_weight: NotNegative = 0.1
     click_weight: NotNegative = 1.0
 

@@ -235,9 +235,6 @@ MISTAKES = {
         "no row of table embedding would ever reach admission.threshold with both show_weight and "
         "click_weight 0; raise one of them"
     ),
-    "tables.embedding.admission.threshold=0.5": (
-        "tables.embedding.admission.threshold must be a whole number, not 0.5"
-    ),
     "tables.embedding.eviction={every_epochs: 2}": (
         "tables.embedding.eviction.every_epochs is 2 but the job ends after 1 epochs, so nothing "
         "would be deleted; use eviction: null to mean that"
