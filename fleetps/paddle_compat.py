@@ -113,6 +113,40 @@ def save_tables(directory: str, mode: int = 0) -> None:
     runtime()._worker.save_all_model(directory, mode)
 
 
+def sparse_tables() -> dict[str, int]:
+    """Table id of each sparse table by its name."""
+    rt = runtime()
+    names = get_the_one_recv_context(
+        rt.context, is_dense=False, split_dense_table=rt.is_heter_ps_mode
+    )
+    return {table[0]: table_id for table_id, table in names.items()}
+
+
+def shrink_table(table_id: int) -> None:
+    """Decay shows and clicks and delete rows as the table's accessor says, while nobody trains."""
+    runtime()._worker.shrink_sparse_table(table_id, 0)
+
+
+_AGING = 3  # the mode of save after which every row is one "day" older
+
+
+def prepare_aging(accessor: Any) -> None:
+    """Let `age_table` write nothing: what it would save goes through this command.
+
+    Symptom: no call makes rows older, so that `delete_after_unseen_days` never applies; only a
+    whole save of mode 3 does. The command takes the text of the rows and comments out the file.
+    """
+    accessor.table_accessor_save_param.add(param=_AGING, converter="cat > /dev/null #")
+
+
+def age_table(table_id: int) -> None:
+    """Add 1 to the `unseen_days` of every row; a push sets them to 0.
+
+    Leaves an empty directory `aging` where the servers run.
+    """
+    runtime()._worker.save_one_model(table_id, "aging", _AGING)
+
+
 def skip_restart_init() -> None:
     """Call before `fleet.init_worker` where the dense table has its values already.
 

@@ -96,7 +96,7 @@ def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
     """
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        network = build_network(job, dataset, sparse.lookup_on_servers)
+        network = build_network(job, dataset, sparse.ServerTables(dataset.columns).lookup)
         scale = sparse.scale_per_row(dataset.columns)
         objective = (
             network.loss_sum / (scale * batch_rows(network.label)) if scale else network.loss_sum

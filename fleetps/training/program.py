@@ -99,9 +99,14 @@ def _check_model(job: Job, logit: Tensor, used: set[str]) -> None:
             )
 
 
+def feed_name(column: Column) -> str:
+    """Name of a column's variable; bare "show" would collide with one that Paddle makes."""
+    return f"column.{column.name}"
+
+
 def _feed(column: Column) -> Tensor:
     """Single-valued slots come as one tensor: fewer operators, 10-20 % faster than one each."""
-    name = f"column.{column.name}"  # bare "show" would collide with a variable that Paddle makes
+    name = feed_name(column)
     if column.kind == "dense":
         return paddle.static.data(name, [-1, column.width], "float32")
     if column.kind == "label":

@@ -1,34 +1,92 @@
-"""Sparse tables on the servers: how they are looked up and described."""
+"""Sparse tables on the servers: how they are looked up, described and shrunk (docs/tables.md)."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import paddle
 
 from fleet_config.job import Job
-from fleet_config.tables import AdagradRule, AdamRule, NaiveRule, Table
+from fleet_config.tables import (
+    AdagradRule,
+    AdamRule,
+    Eviction,
+    NaiveRule,
+    Rule,
+    SharedAdamRule,
+    StdAdagradRule,
+    Table,
+)
+from fleetps import paddle_compat
 from fleetps.data.dataset import Column
+from fleetps.training.program import feed_name
 
 Tensor = Any
 
 _RULE_NAMES = {
     NaiveRule: "SparseNaiveSGDRule",
     AdagradRule: "SparseAdaGradSGDRule",
+    StdAdagradRule: "StdAdaGradSGDRule",
     AdamRule: "SparseAdamSGDRule",
+    SharedAdamRule: "SparseSharedAdamSGDRule",
 }
+_NEVER = 1e9  # in shrinks
+# Scores are sums of float32 products: one that is a hair under the threshold has reached it.
+_HAIR = 1e-6
 
 
-def lookup_on_servers(table: str, dim: int, ids: list[Tensor]) -> list[Tensor]:
-    """Rows of a distributed table; Paddle's passes turn it into one pull and one push per batch."""
-    # The first size is a formality: rows are made when an id is pushed for the first time.
-    return [
-        paddle.static.nn.sparse_embedding(
-            part, size=[1 << 20, dim], param_attr=paddle.ParamAttr(name=table)
+class ServerTables:
+    """Lookup (see `program.Lookup`) of the tables on servers, with shows and clicks counted.
+
+    Each push tells the server for every occurrence of an id: a show, and whether the example was a
+    click. The engine takes the clicks of all columns from one variable. For ids without a level of
+    detail it counts its entries by occurrence, for others by example; so where a data set has both,
+    the former are looked up slot by slot, and the variable repeats the labels for each slot.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._widths = [column.width for column in columns if column.kind == "sparse"]
+        self._labels = [feed_name(column) for column in columns if column.kind == "label"]
+        self._slot_by_slot = len({width or 1 for width in self._widths}) > 1
+
+    def lookup(self, table: str, dim: int, ids: list[Tensor]) -> list[Tensor]:
+        """Paddle's passes turn it into one pull and one push per table and batch."""
+        # The widest comes last: the engine wants as many clicks as the last one has ids.
+        order = sorted(range(len(ids)), key=lambda index: self._widths[index] or 1)
+        rows = {i: self._rows(table, dim, ids[i], self._widths[i]) for i in order}
+        return [rows[index] for index in range(len(ids))]
+
+    def _rows(self, table: str, dim: int, ids: Tensor, width: int | None) -> Tensor:
+        if width is None or not self._slot_by_slot:
+            return self._embedding(table, dim, ids)
+        by_slot = paddle.transpose(paddle.reshape(ids, [-1, width]), [1, 0])
+        rows = self._embedding(table, dim, paddle.reshape(by_slot, [-1, 1]))
+        by_example = paddle.transpose(paddle.reshape(rows, [width, -1, dim]), [1, 0, 2])
+        return paddle.reshape(by_example, [-1, dim])
+
+    @functools.cached_property
+    def _entry(self) -> Any:
+        """Tells Paddle's passes which variables have the shows and clicks."""
+        block = paddle.static.default_main_program().global_block()
+        clicks = paddle.cast(block.var(self._labels[0]), "float32")
+        width = max(width or 1 for width in self._widths)
+        if self._slot_by_slot:
+            clicks = paddle.tile(clicks, [width, 1])
+        elif width > 1:
+            clicks = paddle.reshape(paddle.expand(clicks, [-1, width]), [-1, 1])
+        # The engine fills up what a variable lacks: a single show of 1 is 1 for every occurrence.
+        return paddle.distributed.ShowClickEntry(paddle.ones([1], "float32").name, clicks.name)
+
+    def _embedding(self, table: str, dim: int, ids: Tensor) -> Tensor:
+        # The first size is a formality: rows are made when an id is pushed for the first time.
+        return paddle.static.nn.sparse_embedding(
+            ids,
+            size=[1 << 20, dim],
+            entry=self._entry,
+            param_attr=paddle.ParamAttr(name=table),
         )
-        for part in ids
-    ]
 
 
 def scale_per_row(columns: Sequence[Column]) -> int | None:
@@ -40,6 +98,20 @@ def scale_per_row(columns: Sequence[Column]) -> int | None:
     """
     factors = {column.width or 1 for column in columns if column.kind == "sparse"}
     return factors.pop() if len(factors) == 1 else None
+
+
+def shrink(job: Job, epoch: int) -> None:
+    """Evict rows of the tables for which it is due after this epoch (from 0).
+
+    One worker calls it, while nobody pushes.
+    """
+    ids = paddle_compat.sparse_tables()
+    for name, table in job.tables.items():
+        if table.eviction is None or (epoch + 1) % table.eviction.every_epochs:
+            continue
+        paddle_compat.shrink_table(ids[name])
+        if table.eviction.unseen_epochs is not None:
+            paddle_compat.age_table(ids[name])
 
 
 def complete_description(job: Job, message: Any) -> None:
@@ -65,22 +137,45 @@ def _complete(job: Job, message: Any) -> None:
     accessor.accessor_class = "SparseAccessor"
     accessor.fea_dim = table.dim + 2
     accessor.embedx_dim = table.dim - 1
-    accessor.embedx_threshold = 0
+    _set_statistics(accessor, table)
     for part in (accessor.embed_sgd_param, accessor.embedx_sgd_param):
-        _set_rule(part, table)
+        _set_rule(part, table.rule)
 
 
-def _set_rule(part: Any, table: Table) -> None:
-    rule = table.rule
+def _set_statistics(accessor: Any, table: Table) -> None:
+    """Admission, eviction and delta saves; all of them compare a row's score with something."""
+    wanted = table.admission.threshold
+    # The engine's threshold is an integer, so where the job's isn't the score has another unit.
+    unit = wanted if wanted % 1 else 1.0
+    accessor.embedx_threshold = round(wanted / unit)
+    values = accessor.ctr_accessor_param
+    values.nonclk_coeff = table.admission.show_weight / unit * (1 + _HAIR)
+    values.click_coeff = table.admission.click_weight / unit * (1 + _HAIR)
+    values.base_threshold = 0.0
+    values.delta_threshold = table.delta_threshold / unit
+    values.delta_keep_days = _NEVER
+    eviction = table.eviction or Eviction(decay=1.0)
+    values.show_click_decay_rate = eviction.decay
+    values.delete_threshold = eviction.below / unit
+    unseen = eviction.unseen_epochs
+    values.delete_after_unseen_days = _NEVER if unseen is None else unseen / eviction.every_epochs
+    paddle_compat.prepare_aging(accessor)
+
+
+def _set_rule(part: Any, rule: Rule) -> None:
     part.Clear()
     part.name = _RULE_NAMES[type(rule)]
-    values = getattr(part, rule.name)
+    match rule:
+        case NaiveRule():
+            values = part.naive
+        case AdagradRule() | StdAdagradRule():
+            values = part.adagrad
+            values.initial_g2sum = rule.initial_g2sum
+        case AdamRule() | SharedAdamRule():
+            values = part.adam
+            values.beta1_decay_rate = rule.beta1
+            values.beta2_decay_rate = rule.beta2
+            values.ada_epsilon = rule.epsilon
     values.learning_rate = rule.learning_rate
     values.initial_range = rule.initial_range
     values.weight_bounds[:] = rule.bounds
-    if isinstance(rule, AdagradRule):
-        values.initial_g2sum = rule.initial_g2sum
-    if isinstance(rule, AdamRule):
-        values.beta1_decay_rate = rule.beta1
-        values.beta2_decay_rate = rule.beta2
-        values.ada_epsilon = rule.epsilon
