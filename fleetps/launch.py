@@ -28,6 +28,7 @@ from fleetps.agents.worker import batch_seconds
 from fleetps.coordinator.access import with_token
 from fleetps.coordinator.runfiles import KEY_FILE
 from fleetps.installation import check_installation
+from fleetps.memory import check_worker_memory
 from fleetps.newrun import new_run, shown
 from fleetps.observe.display import Display
 from fleetps.observe.job_view import JobView
@@ -55,6 +56,7 @@ def run(job: Job) -> int:
     try:
         check_installation()
         with StopRequest() as stop, shown(job) as display, new_run(job, display, stop) as directory:
+            check_worker_memory(job, job.cluster.workers)
             _Launch(job, directory, display, stop).run()
     except FleetError as error:
         if not as_json:

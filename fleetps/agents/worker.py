@@ -1,12 +1,15 @@
 """The agent of a worker: its Paddle process works by itself, and ends when the job is finished."""
 
 import logging
+import signal
 from typing import ClassVar
 
+from fleet_config.errors import EXIT_STOPPED, EXIT_USER
 from fleet_config.job import Job
 from fleetps.agents.child_env import Place
 from fleetps.agents.member import Member
 from fleetps.coordinator.reports import MemberRole
+from fleetps.memory import check_worker_memory
 from fleetps.system.process import Child, end_all
 
 _log = logging.getLogger(__name__)
@@ -19,6 +22,9 @@ _UNUSED_PORT = "0"
 
 class WorkerAgent(Member):
     kind: ClassVar[MemberRole] = "worker"
+
+    def check_place(self) -> None:
+        check_worker_memory(self.job, workers=1)
 
     def place(self) -> Place:
         return Place(
@@ -36,6 +42,20 @@ class WorkerAgent(Member):
     def completes(self, code: int) -> bool:
         """With 0 it ends when the coordinator has no more work for anybody."""
         return code == 0
+
+    def follows(self, code: int) -> bool:
+        """Nobody waits for a worker that died while others can go on without it.
+
+        In mode sync the others' processes crash with it, and the one that was killed is to be named
+        first; one that was stopped may be so with the whole job.
+        """
+        if code in (EXIT_USER, -signal.SIGKILL):
+            return False
+        stopped = code in (EXIT_STOPPED, -signal.SIGTERM)
+        return stopped or "sync" in self.job.mode_names or not self.starts_again(code)
+
+    def starts_again(self, code: int) -> bool:
+        return code not in (0, EXIT_USER) and self._restarts < self.job.cluster.restarts
 
     def finish(self, child: Child) -> None:
         code = child.wait(self.job.cluster.deadlines.stop)

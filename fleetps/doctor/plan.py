@@ -10,7 +10,8 @@ from fleet_config.section import AUTO
 from fleetps.coordinator.tasks import auto_task_rows
 from fleetps.data.dataset import load_dataset
 from fleetps.doctor.network import described
-from fleetps.doctor.work import distinct_ids, table_bytes
+from fleetps.doctor.work import table_lines
+from fleetps.memory import distinct_ids
 
 _ON_ONE_MACHINE = "127.0.0.1, port chosen at the start"
 
@@ -80,8 +81,7 @@ def _tables(job: Job) -> Iterator[str]:
             f"{shards / job.cluster.servers:g} on each server"
         )
     if ids is not None:
-        each = table_bytes(job, ids) / job.cluster.servers / (1 << 20)
-        yield f"about {ids:,} ids, {each:,.0f} MB of rows on each server"
+        yield from table_lines(job, ids)
 
 
 def _commands(config: str, job: Job, role: Role) -> Iterator[str]:

@@ -8,13 +8,13 @@ from rich.text import Text
 
 from fleet_config.errors import EXIT_OK, EXIT_USER, UserError
 from fleet_config.job import Job, load_job
-from fleet_config.roles import resolve_role
+from fleet_config.roles import Role, resolve_role
 from fleetps.doctor.finding import Finding, failing, ok
 from fleetps.doctor.machine import machine_findings
 from fleetps.doctor.network import role_findings
 from fleetps.doctor.plan import plan
 from fleetps.doctor.probe import probe
-from fleetps.doctor.work import job_findings
+from fleetps.doctor.work import Here, job_findings
 from fleetps.main import sizes_of
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -47,9 +47,15 @@ def examine(config: str | None, overrides: Sequence[str]) -> list[Finding]:
     if role is not None:
         findings += role_findings(role, os.environ)
     if job is not None:
-        alone = role is None or role.kind == "local"
-        findings += job_findings(job, paddle, whole_cluster=alone)
+        findings += job_findings(job, paddle, _here(job, role))
     return findings
+
+
+def _here(job: Job, role: Role | None) -> Here:
+    """Without a role the whole job is to run here."""
+    if role is None or role.kind == "local":
+        return Here(job.cluster.servers, job.cluster.workers)
+    return Here(int(role.kind == "server"), int(role.kind == "worker"))
 
 
 def _job(config: str | None, overrides: Sequence[str], findings: list[Finding]) -> Job | None:

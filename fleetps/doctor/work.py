@@ -2,52 +2,40 @@
 
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-
-import psutil
+from dataclasses import dataclass
 
 from fleet_config.job import Job
-from fleet_config.tables import bytes_per_row
+from fleet_config.tables import local_bytes
+from fleetps import memory
 from fleetps.data.dataset import DATASET_FILE, Dataset, load_dataset
 from fleetps.data.pipe import DamagedFile
 from fleetps.doctor.finding import Finding, fail, failing, ok, warn
 from fleetps.doctor.probe import Probe
 from fleetps.doctor.rows import first_mistake
+from fleetps.system.memory import available_memory
 
 _ROWS_LOOKED_AT = 1000
-_MB = 1 << 20
-# Measured with few rows and small tasks, agent included, in MB.
-SERVER_MB, WORKER_MB = 350, 500
-_CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 
-def job_findings(job: Job, paddle: Probe, *, whole_cluster: bool) -> Iterator[Finding]:
-    """Whether the job could run; `whole_cluster`: all of it on this machine."""
+@dataclass(frozen=True)
+class Here:
+    """How many processes of a job this machine is for."""
+
+    servers: int
+    workers: int
+
+
+def job_findings(job: Job, paddle: Probe, here: Here) -> Iterator[Finding]:
+    """Whether the job could run."""
     data = _data(job)
     yield from data
     if not paddle.problem:
         yield _model(job, paddle)
-    ids = distinct_ids(job)
+    ids = memory.distinct_ids(job)
     if ids is not None:
-        yield _memory(job, ids, whole_cluster=whole_cluster)
+        yield from _tables(job, ids)
+        yield from _memory(job, ids, here)
     yield _output(job)
-
-
-def distinct_ids(job: Job) -> int | None:
-    """How many rows the tables will have, where the data set is there or can be made."""
-    findings: list[Finding] = []
-    with failing("data", findings):
-        if not _to_be_made(job):
-            return load_dataset(job.data.path).distinct_ids
-    return job.data.synthetic.distinct_ids if job.data.synthetic else None
-
-
-def table_bytes(job: Job, ids: int) -> int:
-    """The memory of all tables over all servers."""
-    return sum(ids * bytes_per_row(table.dim, table.rule) for table in job.tables.values())
 
 
 def _to_be_made(job: Job) -> bool:
@@ -95,33 +83,49 @@ def _model(job: Job, paddle: Probe) -> Finding:
     return ok("model", job.model.name)
 
 
-def _memory(job: Job, ids: int, *, whole_cluster: bool) -> Finding:
-    servers, workers = (job.cluster.servers, job.cluster.workers) if whole_cluster else (1, 0)
-    tables = table_bytes(job, ids) / job.cluster.servers
-    needed = servers * (SERVER_MB * _MB + tables) + workers * WORKER_MB * _MB
+def _tables(job: Job, ids: int) -> Iterator[Finding]:
+    for line in table_lines(job, ids):
+        yield ok("tables", line)
+
+
+def table_lines(job: Job, ids: int) -> Iterator[str]:
+    """What each table is expected to take on each server and, in geo mode, on each worker."""
+    servers = job.cluster.servers
+    for name, size in memory.row_bytes(job).items():
+        yield (
+            f"{name}: about {size} bytes for each of {ids:,} rows, "
+            f"{_mb(size * ids / servers)} on each of {servers} server{'s' * (servers > 1)}"
+        )
+    rows = memory.worker_rows(job, ids)
+    for name, table in job.tables.items() if rows else ():
+        yield (
+            f"{name}: {local_bytes(table, 1)} bytes for each of {rows:,} rows, "
+            f"{_mb(local_bytes(table, rows))} on each worker"
+        )
+
+
+def _mb(size: float) -> str:
+    return f"{size / memory.MB:,.1f} MB" if size < 10 * memory.MB else f"{size / memory.MB:,.0f} MB"
+
+
+def _memory(job: Job, ids: int, here: Here) -> Iterator[Finding]:
+    refused: list[Finding] = []
+    with failing("memory", refused):
+        if here.workers:
+            memory.check_worker_memory(job, here.workers)
+    if refused:
+        yield from refused
+        return
+    needed = here.servers * (memory.SERVER_BYTES + memory.server_table_bytes(job, ids))
+    needed += here.workers * (memory.WORKER_BYTES + memory.worker_table_bytes(job, ids))
     available = available_memory()
-    says = (
-        f"about {needed / _MB:,.0f} MB needed here ({tables / _MB:,.0f} MB of table rows in each "
-        f"of {job.cluster.servers} servers), {available / _MB:,.0f} MB available"
-    )
+    says = f"about {_mb(needed)} needed here, {_mb(available)} available"
     if needed > available:
-        return fail("memory", says, "use more servers on more machines, or a smaller dim")
-    if needed > 0.8 * available:
-        return warn("memory", says)
-    return ok("memory", says)
-
-
-def available_memory() -> int:
-    """What this machine, or the container's limit, still has."""
-    available = int(psutil.virtual_memory().available)
-    for file in _CGROUP_LIMITS:
-        try:
-            text = file.read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            return min(available, int(text))
-    return available
+        yield fail("memory", says, "use more servers on more machines, or a smaller dim")
+    elif needed > 0.8 * available:
+        yield warn("memory", says)
+    else:
+        yield ok("memory", says)
 
 
 def _output(job: Job) -> Finding:

@@ -23,7 +23,7 @@ from fleetps.doctor.network import role_findings
 from fleetps.doctor.plan import plan
 from fleetps.doctor.probe import Probe
 from fleetps.doctor.rows import row_mistake
-from fleetps.doctor.work import job_findings
+from fleetps.doctor.work import Here, job_findings
 
 GOOD = Probe("2.6.2", "", "")
 COLUMNS = (
@@ -67,7 +67,7 @@ def levels(findings) -> set[str]:
 
 
 def look(job: Job, paddle: Probe = GOOD) -> list[Finding]:
-    return list(job_findings(job, paddle, whole_cluster=True))
+    return list(job_findings(job, paddle, Here(job.cluster.servers, job.cluster.workers)))
 
 
 def test_a_good_job_on_a_good_machine(job_file: Path, monkeypatch, capsys) -> None:
