@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ class NaiveEngine:
         loss, feeds, startup = naive_program(job, dataset)
         paddle.static.Executor(paddle.CPUPlace()).run(startup)
         fleet.init_worker()
-        return build.Programs(loss.block.program, None, startup, feeds, [], "")
+        train = {"async": loss.block.program}
+        return build.Programs(train, {}, None, None, startup, feeds, [], "")
 
     def flush(self) -> None:
         paddle_compat.flush()
@@ -83,7 +85,7 @@ def serve(settings: dict[str, Any]) -> None:
 def measure(settings: dict[str, Any]) -> None:
     """Writes the start and end of each pass (seconds of the wall clock) to passes.json."""
     job, dataset = child.load(settings["rank"])
-    hook = StepHook()
+    hook = StepHook(no_wait)
     engine = engine_of(settings)
     programs = engine.build(job, dataset, hook, no_scores)
     shards = dataset.split(SPLIT).shards[settings["rank"] :: settings["workers"]]
@@ -100,9 +102,9 @@ def measure(settings: dict[str, Any]) -> None:
         rows_before=0,
         shuffle_seed=None,
     )
-    loading = Feed(programs.feeds, job.cluster.threads, Path("slices").absolute()).start(
-        task, job.data.batch_size
-    )
+    loading = Feed(
+        programs.feeds, dataset.columns, job.cluster.threads, Path("slices").absolute()
+    ).start(task, job.data.batch_size)
     data = loading.wait()
     executor = paddle.static.Executor(paddle.CPUPlace())
     if programs.learning_rate:
@@ -111,11 +113,15 @@ def measure(settings: dict[str, Any]) -> None:
     for number in range(settings["passes"] + 1):  # the first is a warm-up
         wait_for_all(number, settings)
         start = time.time()
-        executor.train_from_dataset(programs.train, data, thread=job.cluster.threads)
+        executor.train_from_dataset(programs.train["async"], data, thread=job.cluster.threads)
         engine.flush()
         passes.append([start, time.time()])
     Path("passes.json").write_text(json.dumps({"rows": rows, "passes": passes[1:]}))
     wait_for_all(settings["passes"] + 1, settings)
+
+
+def no_wait(_ending: Callable[[], bool]) -> None:
+    """No other worker is waited for."""
 
 
 def no_scores(_logit: Any, _label: Any) -> None:

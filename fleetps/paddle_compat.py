@@ -7,6 +7,7 @@ checks the installation first, and so turns a wheel that can't work into one sen
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,6 +104,21 @@ def pull_dense() -> None:
         runtime()._worker.pull_dense_params(paddle.static.global_scope(), table_id, names)
 
 
+def push_dense() -> None:
+    """Make this worker's dense parameters those of the servers."""
+    for table_id, names in dense_tables():
+        runtime()._worker.push_dense_params(paddle.static.global_scope(), table_id, names)
+
+
+def never_pull_dense(program: Any) -> None:
+    """Train `program` without the thread that pulls dense parameters in the background.
+
+    Symptom: in `sync` the servers' dense values are those of the last epoch's end, and they
+    overwrite the worker's in the middle of a step.
+    """
+    program._fleet_opt = {"trainer": "MultiTrainer", "device_worker": "Hogwild"}
+
+
 def flush() -> None:
     """Return when every push of this worker has reached the servers: pushes are queued."""
     runtime()._worker.client_flush()
@@ -168,6 +184,62 @@ def call_after_batch(hook: Callable[[Any, Any], None], first: Any, second: Any) 
     paddle.static.py_func(call, x=[first, second], out=None)
 
 
+def append_all_reduce(tensor: Any) -> None:
+    """Append an op that sums a tensor over all connected workers, in place."""
+    tensor.block.append_op(
+        type="c_allreduce_sum",
+        inputs={"X": [tensor]},
+        outputs={"Out": [tensor]},
+        attrs={"ring_id": 0, "use_calc_stream": True},
+    )
+
+
+def append_broadcast(tensor: Any) -> None:
+    """Append an op that gives all connected workers the tensor that worker 0 has."""
+    tensor.block.append_op(
+        type="c_broadcast",
+        inputs={"X": [tensor]},
+        outputs={"Out": [tensor]},
+        attrs={"ring_id": 0, "root": 0, "use_calc_stream": True},
+    )
+
+
+def connect_workers(rank: int, workers: int, store: tuple[str, int], timeout: float) -> None:
+    """Connect all workers for `append_all_reduce`; returns when all are connected.
+
+    Symptoms: `paddle.distributed.gloo_init_parallel_env` waits 115 days for a peer that died, and
+    its rendezvous is a forked process that outlives a killed worker.
+
+    Args:
+        store: host and port of a key-value store (`training.group_store`).
+        timeout: seconds for the connection and for each operation later.
+
+    Raises:
+        RuntimeError: a peer did not come or went away.
+    """
+    strategy = core.GlooParallelStrategy()
+    strategy.rank, strategy.rank_num = rank, workers
+    strategy.ip_address, strategy.ip_port = store
+    strategy.init_seconds = strategy.run_seconds = math.ceil(timeout)
+    context = core.GlooParallelContext(strategy)
+    context.init()
+    context.barrier()  # until then a slower peer still asks the store
+
+
+def append_on_condition(condition: Any, build: Callable[[], None]) -> None:
+    """Append `build()`'s ops so that they run only when `condition` ([1] bool) is true.
+
+    Symptom: an optimizer refuses a block that has no backward block; it gets the block itself.
+    """
+
+    def inside() -> None:
+        block = paddle.static.default_main_program().current_block()
+        block._set_forward_block_idx(block.idx)
+        build()
+
+    paddle.static.nn.cond(condition, inside, None)
+
+
 def rows_of(tensor: Any) -> int:
     """First dimension of a tensor that `py_func` handed over."""
     return int(tensor.shape()[0])
@@ -195,6 +267,27 @@ def remove_ops(program: Any, types: Sequence[str]) -> list[Operator]:
             removed.append(Operator(op.type, inputs, outputs, op.all_attrs()))
             block._remove_op(index)
     return removed[::-1]
+
+
+def remove_all_ops(program: Any) -> None:
+    """Leave nothing but a program's variables."""
+    block = program.global_block()
+    for index in reversed(range(len(block.ops))):
+        block._remove_op(index)
+
+
+def copy_program(program: Any) -> Any:
+    """A program that trains in the same way.
+
+    Symptoms: `clone` forgets which trainer runs it, and that trainer's settings are kept under the
+    Python id of the program: a copy never pulls dense parameters, or dies of signal 11.
+    """
+    copy = program.clone()
+    options = dict(program._fleet_opt)
+    configs = options["program_configs"]
+    options["program_configs"] = {str(id(copy)): configs[str(id(program))]}
+    copy._fleet_opt = options
+    return copy
 
 
 def init_role() -> None:

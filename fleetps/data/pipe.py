@@ -3,9 +3,9 @@
 Run as ``python -I pipe.py`` with a slice on standard input::
 
     {"shard": "/data/train-00000.txt.zst", "start": 0, "rows": 5000, "report": "/run/0.report",
-     "shuffle_seed": 7}
+     "shuffle_seed": 7, "append": ""}
 
-Without shuffle_seed (or null) the rows keep their order.
+Without shuffle_seed (or null) the rows keep their order. `append` is text to follow them.
 
 It stands alone (a process per slice: only what is needed is imported) and works on large blocks,
 never row by row. Paddle ignores the exit status of a pipe command and takes what arrived for the
@@ -148,7 +148,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
     try:
         job = json.loads(source.read())
         shard, start, rows, report = job["shard"], job["start"], job["rows"], job["report"]
-        seed = job.get("shuffle_seed")
+        seed, more = job.get("shuffle_seed"), job.get("append", "")
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"pipe: the slice on standard input is not understood: {error!r}\n")
         return 2
@@ -160,6 +160,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
             for count, text in blocks if seed is None else shuffled(blocks, seed):
                 sink.write(text)
                 sent += count
+            sink.write(more.encode())
         finally:
             sink.flush()  # before an error too: what is buffered may end within a line
         outcome = {"rows": sent}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,12 @@ import paddle
 from paddle.distributed import fleet
 
 from fleet_config.job import Job
+from fleet_config.modes import Mode, SyncMode
 from fleet_config.tables import local_rows
 from fleetps import paddle_compat
 from fleetps.data.dataset import Dataset
-from fleetps.training import dense, local_table, sparse
-from fleetps.training.program import Network, batch_rows, build_network
+from fleetps.training import dense, group, local_table, sparse, strict
+from fleetps.training.program import Lookup, Network, batch_rows, build_network
 
 # Gets (summed loss [], label [batch, 1]) after each training batch, (logit, label) after each
 # evaluation batch.
@@ -38,14 +40,20 @@ class Programs:
     """What a worker runs.
 
     Attributes:
-        train, evaluate: main programs; evaluate changes nothing.
+        train: main program by the name of the mode.
+        settle: updates with the gradients accumulated so far, by mode; empty without accumulation.
+        agree: gives all workers of a sync group the dense parameters and the optimizer's state of
+            worker 0; None where no group is.
+        evaluate: main program that changes nothing.
         startup: initialises everything that this process owns.
         feeds: variables to read, in the order of the data set's columns.
         dense: names of the dense parameters.
         learning_rate: name of the dense optimizer's learning-rate variable.
     """
 
-    train: Any
+    train: Mapping[str, Any]
+    settle: Mapping[str, Any]
+    agree: Any | None
     evaluate: Any
     startup: Any
     feeds: list[Any]
@@ -56,15 +64,111 @@ class Programs:
 def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
     """Programs of a worker that pulls from and pushes to servers. Call after `fleet.init`."""
     network, startup = _minimized(job, dataset)
-    train = network.program
-    evaluate = train.clone(for_test=True)
-    paddle_compat.remove_ops(evaluate, ["send", "distributed_push_sparse"])
-    names = sorted(p.name for p in train.all_parameters() if p.name not in job.tables)
-    with paddle.static.program_guard(train, startup):
-        scale = sparse.scale_per_row(dataset.columns)
-        label = train.global_block().var(network.label.name)
-        rate = dense.send_deltas(job.optimizer, train, names, scale or 1.0 / batch_rows(label))
-    return _with_hooks(network, train, evaluate, startup, names, rate, on_batch, on_evaluated)
+    base = network.program
+    sends = paddle_compat.remove_ops(base, ["send"])
+    evaluate = base.clone(for_test=True)
+    paddle_compat.remove_ops(evaluate, ["distributed_push_sparse"])
+    names = sorted(p.name for p in base.all_parameters() if p.name not in job.tables)
+    train, settle = {}, {}
+    for name, mode in _modes(job).items():
+        updates = _Updates(job, dataset, network, names, mode, sends)
+        train[name], updated = updates.training(startup)
+        if job.optimizer.accumulate > 1:
+            settle[name] = updates.settling()
+        _call(on_batch, train[name], network.loss_sum, network.label)
+        if _is_strict(mode):
+            with _appending(train[name], paddle.static.Program()):
+                strict.append_step_end(job.cluster.workers)
+    _call(on_evaluated, evaluate, network.logit, network.label)
+    together = "sync" in train and job.cluster.workers > 1
+    return Programs(
+        train=train,
+        settle=settle,
+        agree=_agreement(train["sync"], [*names, *updated.state]) if together else None,
+        evaluate=evaluate,
+        startup=startup,
+        feeds=[base.global_block().var(feed.name) for feed in network.feeds],
+        dense=names,
+        learning_rate=updated.learning_rate,
+    )
+
+
+def _modes(job: Job) -> dict[str, Mode]:
+    """Each mode of the job once; `bounded` runs the program of `async`."""
+    return {mode.name: mode for mode in map(job.mode_of, range(job.job.epochs))}
+
+
+def _is_strict(mode: Mode) -> bool:
+    return isinstance(mode, SyncMode) and mode.strict
+
+
+@dataclass(frozen=True)
+class _Updates:
+    """Makes the programs of one mode from the forward and backward pass."""
+
+    job: Job
+    dataset: Dataset
+    network: Network
+    names: list[str]
+    mode: Mode
+    sends: list[paddle_compat.Operator]
+
+    def training(self, startup: Any) -> tuple[Any, dense.Updated]:
+        """Forward, backward and update; `startup` gets what initialises the optimizer."""
+        program = paddle_compat.copy_program(self.network.program)
+        if self._together:
+            paddle_compat.never_pull_dense(program)
+        with _appending(program, startup):
+            return program, dense.update(self.job.optimizer, self._gradients(program), self._way)
+
+    def settling(self) -> Any:
+        """The update alone, with the gradients accumulated so far."""
+        program = paddle_compat.copy_program(self.network.program)
+        with _appending(program, paddle.static.Program()):
+            gradients = self._gradients(program)
+            paddle_compat.remove_all_ops(program)
+            dense.settle(self.job.optimizer, gradients, self._way)
+        return program
+
+    @property
+    def _together(self) -> bool:
+        return isinstance(self.mode, SyncMode)
+
+    @property
+    def _way(self) -> dense.Way:
+        """sync: nothing is sent; else: nobody else's gradients are waited for."""
+        workers = self.job.cluster.workers
+        return dense.Way(workers, ()) if self._together else dense.Way(1, self.sends)
+
+    def _gradients(self, program: Any) -> dense.Gradients:
+        block = program.global_block()
+        rows = block.var(self.network.rows.name)
+        batch = batch_rows(block.var(self.network.label.name))
+        scale = sparse.scale_per_row(self.dataset.columns)
+        return dense.Gradients(
+            names=self.names,
+            to_mean=scale or 1.0 / batch,
+            to_sum=scale * batch if scale else 1.0,
+            rows=rows,
+        )
+
+
+@contextmanager
+def _appending(program: Any, startup: Any) -> Iterator[None]:
+    """Ops go to `program`. The optimizers of all modes get the same names, hence one state; no
+    name meets one of the forward pass."""
+    with (
+        paddle.static.program_guard(program, startup),
+        paddle.utils.unique_name.guard("update."),
+    ):
+        yield
+
+
+def _agreement(trained: Any, names: list[str]) -> Any:
+    program = paddle_compat.copy_program(trained)
+    paddle_compat.remove_all_ops(program)
+    group.agree(program, names)
+    return program
 
 
 def build_server(job: Job, dataset: Dataset) -> None:
@@ -81,11 +185,21 @@ def build_local(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) 
         evaluate = train.clone(for_test=True)
         parameters = train.all_parameters()
         gradients = paddle.static.gradients([network.loss_sum], [*parameters, *tables.rows])
-        pairs = list(zip(parameters, gradients[: len(parameters)], strict=True))
-        rate = dense.update_in_place(job.optimizer, pairs, 1.0 / batch_rows(network.label))
+        means = [gradient / network.rows for gradient in gradients[: len(parameters)]]
+        updated = dense.update_in_place(job.optimizer, list(zip(parameters, means, strict=True)))
         tables.update(gradients[len(parameters) :])
-    names = sorted(p.name for p in parameters)
-    return _with_hooks(network, train, evaluate, startup, names, rate, on_batch, on_evaluated)
+    _call(on_batch, train, network.loss_sum, network.label)
+    _call(on_evaluated, evaluate, network.logit, network.label)
+    return Programs(
+        train=dict.fromkeys(_modes(job), train),
+        settle={},
+        agree=None,
+        evaluate=evaluate,
+        startup=startup,
+        feeds=network.feeds,
+        dense=sorted(p.name for p in parameters),
+        learning_rate=updated.learning_rate,
+    )
 
 
 def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
@@ -96,7 +210,10 @@ def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
     """
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        network = build_network(job, dataset, sparse.ServerTables(dataset.columns).lookup)
+        lookup: Lookup = sparse.ServerTables(dataset.columns).lookup
+        if any(map(_is_strict, _modes(job).values())):
+            lookup = strict.without_first_gradients(lookup)
+        network = build_network(job, dataset, lookup)
         scale = sparse.scale_per_row(dataset.columns)
         objective = (
             network.loss_sum / (scale * batch_rows(network.label)) if scale else network.loss_sum
@@ -113,24 +230,8 @@ def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
     return network, startup
 
 
-def _with_hooks(
-    network: Network,
-    train: Any,
-    evaluate: Any,
-    startup: Any,
-    names: list[str],
-    rate: str,
-    on_batch: Hook,
-    on_evaluated: Hook,
-) -> Programs:
-    for program, first, hook in (
-        (train, network.loss_sum, on_batch),
-        (evaluate, network.logit, on_evaluated),
-    ):
-        with paddle.static.program_guard(program):
-            block = program.global_block()
-            paddle_compat.call_after_batch(
-                hook, block.var(first.name), block.var(network.label.name)
-            )
-    feeds = [train.global_block().var(feed.name) for feed in network.feeds]
-    return Programs(train, evaluate, startup, feeds, names, rate)
+def _call(hook: Hook, program: Any, first: Any, second: Any) -> None:
+    """Append a call of `hook` with two variables of the network."""
+    with paddle.static.program_guard(program):
+        block = program.global_block()
+        paddle_compat.call_after_batch(hook, block.var(first.name), block.var(second.name))

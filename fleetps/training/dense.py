@@ -1,32 +1,81 @@
 """Who updates the dense parameters: the workers do, the servers only add.
 
 The servers' own dense optimizer is wrong (Adam's bias correction ten times per push, no schedule,
-no clipping, no decay, only SGD and Adam). So the server's rule is SGD with learning rate 1, and a
-worker sends what its own optimizer changed. Per step and thread::
+no clipping, no decay, only SGD and Adam). So a worker runs the optimizer itself, per step and
+thread::
 
     old = parameter             # once: the background pull may overwrite it at any moment
     new = old
     new = optimizer(new, gradient of the mean loss)
     parameter = new             # so that the next step sees it, whether a pull has come or not
-    gradient = old - new        # the server subtracts it
-    send(gradient)
 
-Deltas of many steps or workers may be merged on their way, since a sum of deltas is a delta. `old`
-and `new` belong to one thread; the moments are shared by the threads of a worker.
+async: the server's rule is SGD with learning rate 1, and the worker sends `old - new`. Deltas of
+many steps or workers may be merged on their way, since a sum of deltas is a delta.
+
+sync: the gradients of all workers are summed before the optimizer runs, so every worker makes the
+same step and nothing is sent; at the end of an epoch worker 0 gives the servers its values.
+
+`old` and `new` belong to one thread. The optimizer's state (moments) belongs to the worker: its
+threads share it, and both modes use the same variables, so a job may go from one to the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle.base import framework
 
 from fleet_config.optimizers import Adagrad, Adam, AdamW, Momentum, Optimizer
 from fleetps import paddle_compat
+from fleetps.training import group
 
 Tensor = Any
+ACCUMULATED = "accumulated"
+ACCUMULATED_BATCHES = f"{ACCUMULATED}.batches"  # variable, float32 [1]
+Pairs = Sequence[tuple[Tensor, Tensor]]  # (parameter, gradient)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Of a batch, after backward.
+
+    Attributes:
+        names: dense parameters; the gradient of `w` is the variable `w@GRAD`.
+        to_mean: times a gradient gives that of the mean loss; float32 [1] or a number.
+        to_sum: times a gradient gives that of the summed loss; float32 [1] or a number.
+        rows: that count in the batch (padding doesn't); float32 [1].
+    """
+
+    names: Sequence[str]
+    to_mean: Tensor | float
+    to_sum: Tensor | float
+    rows: Tensor
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an update goes out.
+
+    Attributes:
+        workers: whose gradients are summed before it; 1 = only this worker's.
+        sends: the `send` operators that Paddle's `minimize` with SGD(1.0) made, to carry the
+            deltas; none in `sync`.
+    """
+
+    workers: int
+    sends: Sequence[paddle_compat.Operator]
+
+
+@dataclass(frozen=True)
+class Updated:
+    """Names of the variables that an optimizer made: its learning rate, and its state."""
+
+    learning_rate: str
+    state: list[str]
 
 
 def make_optimizer(settings: Optimizer) -> Any:
@@ -57,60 +106,114 @@ def make_optimizer(settings: Optimizer) -> Any:
     return paddle.optimizer.SGD(**common)
 
 
-def update_in_place(
-    settings: Optimizer, pairs: Sequence[tuple[Tensor, Tensor]], factor: Tensor | float
-) -> str:
-    """Append the optimizer for (parameter, gradient * factor) pairs.
-
-    Returns:
-        Name of the learning rate's variable.
-    """
+def update_in_place(settings: Optimizer, pairs: Pairs) -> Updated:
+    """Append the optimizer for (parameter, gradient of the mean loss) pairs."""
     optimizer = make_optimizer(settings)
-    optimizer.apply_gradients([(parameter, gradient * factor) for parameter, gradient in pairs])
-    return str(optimizer._global_learning_rate().name)
+    optimizer.apply_gradients(list(pairs))
+    state = [
+        variable.name
+        for of_parameter in optimizer._accumulators.values()
+        for variable in of_parameter.values()
+    ]
+    return Updated(str(optimizer._global_learning_rate().name), sorted(state))
 
 
-def send_deltas(
-    settings: Optimizer, program: Any, names: Sequence[str], factor: Tensor | float
-) -> str:
-    """Replace what a worker sends: deltas of its own optimizer in place of gradients.
+def update(settings: Optimizer, gradients: Gradients, way: Way) -> Updated:
+    """Append a batch's gradients -> new parameters, every `settings.accumulate` batches."""
+    block = paddle.static.default_main_program().global_block()
+    found = [block.var(f"{name}@GRAD") for name in gradients.names]
+    if settings.accumulate == 1 and way.workers == 1:
+        means = [gradient * gradients.to_mean for gradient in found]
+        return _step(settings, gradients.names, means, way.sends)
+    sums = [*(gradient * gradients.to_sum for gradient in found), gradients.rows]
+    if settings.accumulate == 1:
+        return _update_with(settings, gradients, sums, way)
+    kept, count = _accumulated(gradients)
+    for sum_, value in zip([*kept, count], [*sums, paddle.ones([1])], strict=True):
+        paddle.assign(sum_ + value, sum_)
+    updated: list[Updated] = []
 
-    Call inside `program_guard(program, startup)`, after Paddle's `minimize` with SGD(1.0).
+    def when_due() -> None:
+        updated.append(_update_with(settings, gradients, kept, way))
+        _clear([*kept, count])
 
-    Args:
-        names: dense parameters.
-        factor: times each gradient gives the gradient of the mean loss.
+    paddle_compat.append_on_condition(count >= float(settings.accumulate), when_due)
+    return updated[0]
 
-    Returns:
-        Name of the learning rate's variable.
-    """
-    block = program.global_block()
-    sends = paddle_compat.remove_ops(program, ["send"])
-    old = {
-        name: block.create_var(name=f"{name}.old", shape=block.var(name).shape, dtype="float32")
-        for name in names
-    }
-    new = {
-        name: framework.Parameter(
-            block, block.var(name).shape, block.var(name).dtype, name=f"{name}.new"
+
+def settle(settings: Optimizer, gradients: Gradients, way: Way) -> None:
+    """Append an update with what was accumulated so far."""
+    sums, count = _accumulated(gradients)
+    _update_with(settings, gradients, sums, way)
+    _clear([*sums, count])
+
+
+def batches_accumulated() -> int:
+    """How many batches wait for an update."""
+    tensor = paddle.static.global_scope().find_var(ACCUMULATED_BATCHES).get_tensor()
+    return int(np.array(tensor)[0])
+
+
+def _update_with(
+    settings: Optimizer,
+    gradients: Gradients,
+    sums: Sequence[Tensor],
+    way: Way,
+) -> Updated:
+    """`sums`: of the gradients, then of the rows."""
+    *totals, rows = group.all_reduce(sums, way.workers)
+    return _step(settings, gradients.names, [total / rows for total in totals], way.sends)
+
+
+def _accumulated(gradients: Gradients) -> tuple[list[Tensor], Tensor]:
+    """The sums so far of gradients and rows, and of how many batches they are."""
+    block = paddle.static.default_main_program().global_block()
+    shapes = [block.var(name).shape for name in gradients.names]
+    sums = [_kept(f"{ACCUMULATED}.{index}", shape) for index, shape in enumerate([*shapes, [1]])]
+    return sums, _kept(ACCUMULATED_BATCHES, [1])
+
+
+def _kept(name: str, shape: Sequence[int]) -> Tensor:
+    """A variable that lives across batches, zeros at first."""
+    return paddle.static.create_global_var(shape, 0.0, "float32", persistable=True, name=name)
+
+
+def _clear(variables: Sequence[Tensor]) -> None:
+    for variable in variables:
+        paddle.assign(paddle.zeros_like(variable), variable)
+
+
+def _step(
+    settings: Optimizer,
+    names: Sequence[str],
+    means: Sequence[Tensor],
+    sends: Sequence[paddle_compat.Operator],
+) -> Updated:
+    """old -> new by the optimizer; with `sends`, the deltas take the gradients' place in them."""
+    program = paddle.static.default_main_program()
+    whole, block = program.global_block(), program.current_block()
+    olds, news = [], []
+    for name in names:
+        parameter = whole.var(name)
+        olds.append(
+            whole.create_var(name=f"{name}.old", shape=parameter.shape, dtype=parameter.dtype)
         )
-        for name in names
-    }
-    for name in names:
-        block.append_op(type="assign", inputs={"X": block.var(name)}, outputs={"Out": old[name]})
-        block.append_op(type="assign", inputs={"X": old[name]}, outputs={"Out": new[name]})
-    gradients = {name: block.var(f"{name}@GRAD") for name in names}
-    rate = update_in_place(settings, [(new[name], gradients[name]) for name in names], factor)
-    for name in names:
+        news.append(
+            framework.Parameter(whole, parameter.shape, parameter.dtype, name=f"{name}.new")
+        )
+        block.append_op(type="assign", inputs={"X": parameter}, outputs={"Out": olds[-1]})
+        block.append_op(type="assign", inputs={"X": olds[-1]}, outputs={"Out": news[-1]})
+    updated = update_in_place(settings, list(zip(news, means, strict=True)))
+    for name, old, new in zip(names, olds, news, strict=True):
         # Not persistable = each thread has its own. Only now: the optimizer takes nothing but
         # parameters.
-        new[name].persistable = False
-        block.append_op(type="assign", inputs={"X": new[name]}, outputs={"Out": block.var(name)})
-        block.append_op(
-            type="elementwise_sub",
-            inputs={"X": old[name], "Y": new[name]},
-            outputs={"Out": gradients[name]},
-        )
+        new.persistable = False
+        block.append_op(type="assign", inputs={"X": new}, outputs={"Out": whole.var(name)})
+        if sends:
+            delta = whole.var(f"{name}@GRAD")
+            block.append_op(
+                type="elementwise_sub", inputs={"X": old, "Y": new}, outputs={"Out": delta}
+            )
     for send in sends:
         block.append_op(type=send.type, inputs=send.inputs, outputs=send.outputs, attrs=send.attrs)
-    return rate
+    return updated

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import paddle
 from paddle.distributed import fleet
@@ -11,9 +12,10 @@ from paddle.distributed import fleet
 from fleet_config.errors import TryAgain
 from fleet_config.job import Job
 from fleetps import paddle_compat
+from fleetps.coordinator.client import ADDRESS
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.data.dataset import Dataset
-from fleetps.training import build
+from fleetps.training import build, dense, group
 
 INITIALISED = "dense-initialised"
 POLL_SECONDS = 0.1
@@ -27,6 +29,19 @@ class Engine(Protocol):
     ) -> build.Programs:
         """Build the programs and make the parameters ready."""
 
+    def enter(self, mode: str) -> int:
+        """Make ready to train in this mode; called before every training task.
+
+        Returns:
+            How many workers make each step together.
+        """
+
+    def task_done(self) -> None:
+        """A training task has ended."""
+
+    def chore(self, action: str) -> None:
+        """Do what the coordinator asks one worker to do while nobody trains."""
+
     def refresh(self) -> None:
         """Take over the newest dense parameters."""
 
@@ -38,7 +53,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """One process, no servers."""
+    """One process, no servers: every mode is the same."""
 
     def build(
         self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
@@ -47,6 +62,17 @@ class LocalEngine:
         programs = build.build_local(job, dataset, on_batch, on_evaluated)
         paddle.static.Executor(paddle.CPUPlace()).run(programs.startup)
         return programs
+
+    def enter(self, _mode: str) -> int:
+        """Nothing to do: there is nobody to agree with."""
+        return 1
+
+    def task_done(self) -> None:
+        """Nothing to exchange."""
+
+    def chore(self, action: str) -> None:
+        """See `Engine`."""
+        raise NotImplementedError(action)
 
     def refresh(self) -> None:
         """Nothing to do: there is one copy."""
@@ -59,20 +85,30 @@ class LocalEngine:
 
 
 class ServerEngine:
-    """Parameters on the job's servers."""
+    """Parameters on the job's servers.
+
+    In `sync` the dense ones are the workers' own, equal on all of them; the servers get them from
+    worker 0 at every flush, so that what the servers hold is always a whole model.
+    """
+
+    _programs: build.Programs
+    _job: Job
 
     def __init__(self, client: Coordinator, instance: str, rank: int) -> None:
         self._client = client
         self._instance = instance
         self._rank = rank
+        self._mode = ""
+        self._connected = False
 
     def build(
         self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
     ) -> build.Programs:
         """See `Engine`. Worker 0's initial dense values go to the servers before anybody pulls."""
         paddle_compat.init_role()
-        programs = build.build_worker(job, dataset, on_batch, on_evaluated)
-        paddle.static.Executor(paddle.CPUPlace()).run(programs.startup)
+        self._job = job
+        self._programs = build.build_worker(job, dataset, on_batch, on_evaluated)
+        self._run(self._programs.startup)
         self._wait_for_servers(job)
         if self._rank != 0:
             self._wait_for_initial_values(job.cluster.deadlines.barrier)
@@ -80,7 +116,44 @@ class ServerEngine:
             paddle_compat.skip_restart_init()
         fleet.init_worker()
         self._client.arrive(self._instance, INITIALISED)
-        return programs
+        return self._programs
+
+    def _run(self, program: Any) -> None:
+        paddle.static.Executor(paddle.CPUPlace()).run(program)
+
+    def enter(self, mode: str) -> int:
+        """See `Engine`. Who enters `sync` takes the servers' dense values; worker 0's state holds.
+
+        Everybody has flushed before, as modes change between epochs.
+        """
+        if mode == "sync" and self._mode != "sync":
+            self.refresh()
+            if self._programs.agree is not None:
+                self._connect()
+                self._run(self._programs.agree)
+        self._mode = mode
+        return self._job.cluster.workers if mode == "sync" else 1
+
+    def task_done(self) -> None:
+        """Nothing to exchange: it was pushed as it was learnt."""
+
+    def chore(self, action: str) -> None:
+        """See `Engine`."""
+        raise NotImplementedError(action)
+
+    def _connect(self) -> None:
+        if self._connected:
+            return
+        cluster = self._job.cluster
+        group.form(
+            self._client,
+            os.environ[ADDRESS],
+            self._instance,
+            self._rank,
+            cluster.workers,
+            cluster.deadlines.barrier,
+        )
+        self._connected = True
 
     def _wait_for_servers(self, job: Job) -> None:
         """Paddle aborts the process when it connects to a server that isn't up yet."""
@@ -110,7 +183,11 @@ class ServerEngine:
 
     def flush(self) -> None:
         """See `Engine`."""
+        if self._mode in self._programs.settle and dense.batches_accumulated():
+            self._run(self._programs.settle[self._mode])
         paddle_compat.flush()
+        if self._mode == "sync" and self._rank == 0:
+            paddle_compat.push_dense()
 
     def close(self) -> None:
         """See `Engine`."""

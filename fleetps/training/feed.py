@@ -13,6 +13,8 @@ import paddle
 
 from fleetps.coordinator.messages import Task
 from fleetps.data import pipe
+from fleetps.data.dataset import Column
+from fleetps.training.padding import padding_rows
 
 
 class DataError(Exception):
@@ -24,12 +26,16 @@ class Feed:
 
     Args:
         feeds: variables to read, in the order of the data set's columns.
+        columns: those columns.
         threads: that read and later train.
         directory: for the slices' descriptions and reports; emptied as tasks end.
     """
 
-    def __init__(self, feeds: Sequence[Any], threads: int, directory: Path) -> None:
+    def __init__(
+        self, feeds: Sequence[Any], columns: Sequence[Column], threads: int, directory: Path
+    ) -> None:
         self._feeds = list(feeds)
+        self._columns = columns
         self._threads = threads
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -55,6 +61,8 @@ class Feed:
         file = self._directory / f"task-{task.id}-{index}.json"
         seed = None if task.shuffle_seed is None else task.shuffle_seed + index
         description = {**part.model_dump(), "shuffle_seed": seed, "report": str(_report(file))}
+        if part is task.slices[-1]:
+            description["append"] = padding_rows(self._columns, task.pad)
         file.write_text(json.dumps(description))
         _report(file).unlink(missing_ok=True)
         return file
@@ -80,9 +88,10 @@ class LoadingTask:
         for file in self._files:
             self._check(file)
         rows = self._dataset.get_memory_data_size()
-        if rows != self.task.rows:
+        if rows != self.task.rows + self.task.pad:
             shards = ", ".join(sorted({part.shard for part in self.task.slices}))
-            raise DataError(f"{shards}: {self.task.rows} rows were promised, {rows} were read")
+            read = rows - self.task.pad
+            raise DataError(f"{shards}: {self.task.rows} rows were promised, {read} were read")
         return self._dataset
 
     def _wait(self) -> None:

@@ -17,6 +17,7 @@ from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleetps import models
 from fleetps.data.dataset import Column, Dataset
+from fleetps.training.padding import PADDING_LABEL
 
 Tensor = Any
 # (table name, row width, ids [n, 1] int64 with or without lod) -> rows [n, width]
@@ -27,7 +28,8 @@ Lookup = Callable[[str, int, list[Tensor]], list[Tensor]]
 class Network:
     """Variables of the forward pass.
 
-    label [batch, 1] int64, logit [batch, 1] float32, loss_sum [] float32.
+    label [batch, 1] int64, logit [batch, 1] float32, loss_sum [] float32; rows [1] float32: those
+    that count, which padding doesn't.
     """
 
     program: Any
@@ -35,6 +37,7 @@ class Network:
     label: Tensor
     logit: Tensor
     loss_sum: Tensor
+    rows: Tensor
 
 
 def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
@@ -78,10 +81,20 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
     params = models.parse_params(job.model.name, job.model.params)
     logit = models.get(job.model.name).build(inputs, params)
     _check_model(job, logit, used)
+    weight, rows = _weight(job, label)
     loss = paddle.nn.functional.binary_cross_entropy_with_logits(
-        logit, paddle.cast(label, "float32"), reduction="sum"
+        logit, paddle.cast(label, "float32"), weight, reduction="sum"
     )
-    return Network(paddle.static.default_main_program(), list(feeds.values()), label, logit, loss)
+    program = paddle.static.default_main_program()
+    return Network(program, list(feeds.values()), label, logit, loss, rows)
+
+
+def _weight(job: Job, label: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Weight of each row, 0 for padding (None = 1 for all, as only `sync` pads); their sum [1]."""
+    if "sync" not in job.mode_names:
+        return None, batch_rows(label)
+    weight = paddle.cast(label < PADDING_LABEL, "float32")
+    return weight, paddle.reshape(paddle.sum(weight), [1])
 
 
 def _check_model(job: Job, logit: Tensor, used: set[str]) -> None:
@@ -132,5 +145,5 @@ def _concat(tensors: list[Tensor]) -> Tensor:
 
 
 def batch_rows(label: Tensor) -> Tensor:
-    """Number of rows in the batch as a float32 scalar."""
-    return paddle.cast(paddle.shape(label)[0], "float32")
+    """Number of rows in the batch, padding too, as float32 [1]."""
+    return paddle.cast(paddle.shape(label)[0:1], "float32")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fleet_config.errors import EXIT_STOPPED, FleetError
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.training import child, stopping
+from fleetps.training.gate import Gate
 from fleetps.training.step_hook import StepHook
 
 INTERVAL = 1.0  # seconds
@@ -28,12 +29,14 @@ class Reporter:
         hook: StepHook,
         threads: int,
         flush: Callable[[], None],
+        gate: Gate,
     ) -> None:
         self._client = client
         self._instance = instance
         self._hook = hook
         self._threads = threads
         self._flush = flush
+        self._gate = gate
         self._task: int | None = None
         self._lock = threading.Lock()
         stopping.on_stop(self._stop)
@@ -63,7 +66,12 @@ class Reporter:
         counts = self._hook.counts()
         try:
             state = self._client.progress(
-                self._instance, task, counts.rows, counts.steps, counts.loss_sum
+                self._instance,
+                task,
+                counts.rows,
+                counts.steps,
+                counts.loss_sum,
+                {"waited": self._gate.waited},
             )
         except FleetError as error:  # the coordinator is gone, or the loss is not finite
             child.leave(error)

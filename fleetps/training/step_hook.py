@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from fleetps import paddle_compat
+from fleetps.training.padding import PADDING_LABEL
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,15 @@ class Counts:
 
 
 class StepHook:
-    """Called by each training thread at the end of each batch."""
+    """Called by each training thread at the end of each batch.
 
-    def __init__(self) -> None:
+    Args:
+        wait: returns when the thread may go on to its next batch; it gets a function that says
+            whether the process is to end, when no wait may go on.
+    """
+
+    def __init__(self, wait: Callable[[Callable[[], bool]], None]) -> None:
+        self._wait = wait
         self._lock = threading.Lock()
         self._counts = Counts()
         self._rate: Callable[[int], float] | None = None
@@ -42,16 +48,16 @@ class StepHook:
             self._set_rate(0)
 
     def __call__(self, loss_sum: Any, label: Any) -> None:
-        """py_func: summed loss [], label [batch, 1]."""
-        if self._parking.is_set():
-            self._park()
+        """py_func: summed loss [], label [batch, 1]; padding isn't counted."""
         loss = float(np.asarray(loss_sum))
+        rows = int(np.count_nonzero(np.asarray(label) != PADDING_LABEL))
         with self._lock:
             before = self._counts
-            self._counts = Counts(
-                before.rows + paddle_compat.rows_of(label), before.steps + 1, before.loss_sum + loss
-            )
+            self._counts = Counts(before.rows + rows, before.steps + 1, before.loss_sum + loss)
             self._set_rate(self._counts.steps)
+        self._wait(self._parking.is_set)
+        if self._parking.is_set():
+            self._park()
 
     def _set_rate(self, step: int) -> None:
         assert self._rate is not None, "begin() comes before the first batch"

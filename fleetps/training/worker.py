@@ -22,6 +22,7 @@ from fleet_config.errors import TryAgain
 from fleet_config.job import Job
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.messages import (
+    Chore,
     Finish,
     Flush,
     Lease,
@@ -37,6 +38,7 @@ from fleetps.data.dataset import Dataset
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.evaluate import ScoreCounter
 from fleetps.training.feed import DataError, Feed, LoadingTask
+from fleetps.training.gate import Gate
 from fleetps.training.reporter import Reporter
 from fleetps.training.schedule import factor
 from fleetps.training.status_file import STATUS_FILE, StatusFile
@@ -55,14 +57,19 @@ class Worker:
         self._client = client
         self._instance = instance
         self._engine = engine
-        self._hook = StepHook()
+        self._gate = Gate(client, instance, job)
+        self._hook = StepHook(self._gate.after_batch)
         self._scores = ScoreCounter()
         self._programs = engine.build(job, dataset, self._hook, self._scores)
         self._executor = paddle.static.Executor(paddle.CPUPlace())
-        self._feed = Feed(self._programs.feeds, job.cluster.threads, Path("slices").absolute())
+        self._feed = Feed(
+            self._programs.feeds, dataset.columns, job.cluster.threads, Path("slices").absolute()
+        )
         self._total_steps = job.job.epochs * dataset.split("train").rows // job.data.batch_size
         self._training = True
-        self._reporter = Reporter(client, instance, self._hook, job.cluster.threads, engine.flush)
+        self._reporter = Reporter(
+            client, instance, self._hook, job.cluster.threads, engine.flush, self._gate
+        )
 
     def run(self) -> None:
         """Work until the coordinator says that the job is finished.
@@ -92,6 +99,9 @@ class Worker:
         if isinstance(lease, Flush):
             self._engine.flush()
             self._client.arrive(self._instance, lease.name)
+        elif isinstance(lease, Chore):
+            self._engine.chore(lease.action)
+            self._client.arrive(self._instance, lease.name)
         elif isinstance(lease, Wait):
             time.sleep(lease.seconds)
         return None
@@ -119,12 +129,19 @@ class Worker:
 
     def _train(self, task: Task, data: Any) -> None:
         self._training = True
+        mode = self._job.mode_of(task.epoch).name
+        together = self._engine.enter(mode)
         first = task.rows_before // self._job.data.batch_size
-        self._hook.begin(lambda step: self._rate(first + step), self._programs.learning_rate)
-        self._reporter.begin(task.id)
-        self._executor.train_from_dataset(
-            self._programs.train, data, thread=self._job.cluster.threads
+        # The steps of a schedule are batches of all workers.
+        self._hook.begin(
+            lambda step: self._rate(first + together * step), self._programs.learning_rate
         )
+        self._reporter.begin(task.id)
+        self._gate.begin(task.epoch)
+        self._executor.train_from_dataset(
+            self._programs.train[mode], data, thread=self._job.cluster.threads
+        )
+        self._engine.task_done()
         self._reporter.end()
         counts = self._hook.counts()
         answer = self._client.done(
@@ -137,9 +154,8 @@ class Worker:
         return settings.learning_rate * factor(settings.schedule, step, self._total_steps)
 
     def _evaluate(self, task: Task, data: Any) -> None:
-        if (
-            self._training
-        ):  # everybody has flushed before the coordinator leases the first evaluation task
+        if self._training:
+            # Everybody has flushed before the coordinator leases the first evaluation task.
             self._engine.refresh()
             self._training = False
         self._scores.reset()
