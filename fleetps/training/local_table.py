@@ -1,7 +1,8 @@
 """Sparse tables of the `local` role: the servers' rules as ordinary operators in one process.
 
-An independent route to the same mathematics, which makes it the baseline of the parity tests. Ids
-are taken modulo a capacity, see `fleet_config.tables.local_rows`.
+An independent route to the same mathematics, which makes it the baseline of the parity tests. A
+table is an array of fixed size (`fleet_config.tables.local_rows`): ids are taken modulo all of its
+rows but the last, which stands for the padding id.
 """
 
 from __future__ import annotations
@@ -11,16 +12,27 @@ from typing import Any
 
 import paddle
 
-from fleet_config.tables import AdagradRule, AdamRule, Table, state_width
+from fleet_config.errors import UserError
+from fleet_config.tables import (
+    AdagradRule,
+    AdamRule,
+    NaiveRule,
+    SharedAdamRule,
+    StdAdagradRule,
+    Table,
+    state_width,
+)
 
 Tensor = Any
+
+PADDING_ID = -1  # its row is zeros and never changes, as on servers
 
 
 @dataclass(frozen=True)
 class _Pulled:
     table: Table
-    values: Tensor  # [capacity, dim]
-    state: Tensor | None  # [capacity, width of the rule's state]
+    values: Tensor  # [all rows, dim]
+    state: Tensor | None  # [all rows, width of the rule's state]
     keys: Tensor  # [unique ids of the batch]
     counts: Tensor  # [unique ids, 1] occurrences in the batch
     rows: Tensor  # [unique ids, dim]
@@ -30,21 +42,22 @@ class LocalTables:
     """Lookup (see `program.Lookup`) and update of all tables of one program."""
 
     def __init__(self, tables: dict[str, Table], rows: int) -> None:
+        for name, table in tables.items():
+            _refuse_what_only_servers_do(name, table)
         self._tables = tables
-        self._capacity = rows
+        self._rows = rows
         self._pulled: list[_Pulled] = []
 
     def lookup(self, name: str, dim: int, ids: list[Tensor]) -> list[Tensor]:
         """Rows for ids; one `unique` over all slots, so that an id's gradients meet in one row."""
         table = self._tables[name]
-        values = _persistable(name, [self._capacity, dim], table.rule.initial_range)
+        values = _persistable(name, [self._rows, dim], table.rule.initial_range)
         width = state_width(table)
-        state = _persistable(f"{name}.state", [self._capacity, width], 0.0) if width else None
-        flat = paddle.reshape(ids[0] if len(ids) == 1 else paddle.concat(ids, axis=0), [-1])
-        keys, places, counts = paddle.unique(
-            flat % self._capacity, return_inverse=True, return_counts=True
-        )
-        rows = paddle.gather(values, keys)
+        state = _persistable(f"{name}.state", [self._rows, width], 0.0) if width else None
+        keys = row_numbers(ids, self._rows)
+        keys, places, counts = paddle.unique(keys, return_inverse=True, return_counts=True)
+        stored = paddle.reshape(paddle.cast(keys != self._rows - 1, "float32"), [-1, 1])
+        rows = paddle.gather(values, keys) * stored
         rows.stop_gradient = False
         counts = paddle.reshape(paddle.cast(counts, "float32"), [-1, 1])
         self._pulled.append(_Pulled(table, values, state, keys, counts, rows))
@@ -73,6 +86,13 @@ class LocalTables:
             _update(pulled, gradient)
 
 
+def row_numbers(ids: list[Tensor], rows: int) -> Tensor:
+    """The row of each id in a table of so many rows: [all ids] int64."""
+    padding = rows - 1
+    flat = paddle.reshape(ids[0] if len(ids) == 1 else paddle.concat(ids, axis=0), [-1])
+    return paddle.where(flat == PADDING_ID, paddle.full([1], padding, "int64"), flat % padding)
+
+
 def _with_lod_of(ids: Tensor, rows: Tensor) -> Tensor:
     """The rows, grouped as the ids are; Paddle has the operator but no function for it."""
     block = paddle.static.default_main_program().global_block()
@@ -86,37 +106,92 @@ def _with_lod_of(ids: Tensor, rows: Tensor) -> Tensor:
 
 def _update(pulled: _Pulled, gradient: Tensor) -> None:
     rule = pulled.table.rule
-    old = pulled.rows
-    if isinstance(rule, AdagradRule):
-        sums = paddle.gather(pulled.state, pulled.keys)
-        gradient = gradient / pulled.counts
-        scale = paddle.sqrt(rule.initial_g2sum / (rule.initial_g2sum + sums))
-        first, rest = gradient[:, :1], gradient[:, 1:]
-        step = paddle.concat([first * scale[:, :1], rest * scale[:, 1:]], axis=1)
-        added = paddle.concat(
-            [first * first, paddle.mean(rest * rest, axis=1, keepdim=True)], axis=1
-        )
-        _write(pulled.state, pulled.keys, sums + added)
-        new = old - rule.learning_rate * step
-    elif isinstance(rule, AdamRule):
-        new = _adam(pulled, rule, old, gradient)
-    else:
-        new = old - rule.learning_rate * gradient
+    match rule:
+        case NaiveRule():
+            step = gradient
+        case AdagradRule() | StdAdagradRule():
+            step = _adagrad_step(pulled, rule, gradient / pulled.counts)
+        case AdamRule():
+            step = _adam_step(pulled, rule, gradient)
+        case SharedAdamRule():
+            step = _shared_adam_step(pulled, rule, gradient)
+    new = pulled.rows - rule.learning_rate * step
     _write(pulled.values, pulled.keys, paddle.clip(new, *rule.bounds))
 
 
-def _adam(pulled: _Pulled, rule: AdamRule, old: Tensor, gradient: Tensor) -> Tensor:
+def _adagrad_step(pulled: _Pulled, rule: AdagradRule | StdAdagradRule, gradient: Tensor) -> Tensor:
+    """State per row: sum of squares of the first value and mean of those of the others, or a sum
+    per value. A step is scaled by the sums before it.
+    """
+    sums = paddle.gather(pulled.state, pulled.keys)
+    squares = gradient * gradient
+    if isinstance(rule, AdagradRule):
+        squares = _mean_by_part(squares)
+    _write(pulled.state, pulled.keys, sums + squares)
+    scale = paddle.sqrt(rule.initial_g2sum / (rule.initial_g2sum + sums))
+    if isinstance(rule, AdagradRule):
+        scale = _spread(scale, pulled.table.dim)
+    return gradient * scale
+
+
+def _adam_step(pulled: _Pulled, rule: AdamRule, gradient: Tensor) -> Tensor:
     """State per row: m [dim], v [dim], 1 - beta1^t, 1 - beta2^t; zeros are the right start."""
     dim = pulled.table.dim
     state = paddle.gather(pulled.state, pulled.keys)
     m = rule.beta1 * state[:, :dim] + (1 - rule.beta1) * gradient
     v = rule.beta2 * state[:, dim : 2 * dim] + (1 - rule.beta2) * gradient * gradient
-    seen1 = 1 - rule.beta1 * (1 - state[:, 2 * dim : 2 * dim + 1])
-    seen2 = 1 - rule.beta2 * (1 - state[:, 2 * dim + 1 :])
-    _write(pulled.state, pulled.keys, paddle.concat([m, v, seen1, seen2], axis=1))
-    return old - rule.learning_rate * paddle.sqrt(seen2) / seen1 * m / (
-        paddle.sqrt(v) + rule.epsilon
-    )
+    seen = _seen(rule, state[:, 2 * dim :])
+    _write(pulled.state, pulled.keys, paddle.concat([m, v, *seen], axis=1))
+    return _biased_step(rule, m, v, seen)
+
+
+def _shared_adam_step(pulled: _Pulled, rule: SharedAdamRule, gradient: Tensor) -> Tensor:
+    """State per row: m [2], v [2], 1 - beta1^t, 1 - beta2^t.
+
+    The first value has an m and a v, all the others have another: the means of what Adam would
+    have for each.
+    """
+    dim = pulled.table.dim
+    state = paddle.gather(pulled.state, pulled.keys)
+    m = rule.beta1 * _spread(state[:, :2], dim) + (1 - rule.beta1) * gradient
+    v = rule.beta2 * _spread(state[:, 2:4], dim) + (1 - rule.beta2) * gradient * gradient
+    seen = _seen(rule, state[:, 4:])
+    shared = [_mean_by_part(m), _mean_by_part(v)]
+    _write(pulled.state, pulled.keys, paddle.concat([*shared, *seen], axis=1))
+    return _biased_step(rule, m, v, seen)
+
+
+def _seen(rule: AdamRule | SharedAdamRule, state: Tensor) -> tuple[Tensor, Tensor]:
+    """1 - beta^(t + 1) from 1 - beta^t, for both betas."""
+    return 1 - rule.beta1 * (1 - state[:, :1]), 1 - rule.beta2 * (1 - state[:, 1:])
+
+
+def _biased_step(
+    rule: AdamRule | SharedAdamRule, m: Tensor, v: Tensor, seen: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Epsilon is added to the root of the plain second moment, as in Kingma and Ba's section 2."""
+    return paddle.sqrt(seen[1]) / seen[0] * m / (paddle.sqrt(v) + rule.epsilon)
+
+
+def _mean_by_part(values: Tensor) -> Tensor:
+    """[n, dim] -> [n, 2]: the first value, and the mean of the others."""
+    return paddle.concat([values[:, :1], paddle.mean(values[:, 1:], axis=1, keepdim=True)], axis=1)
+
+
+def _spread(parts: Tensor, dim: int) -> Tensor:
+    """[n, 2] -> [n, dim]: the opposite."""
+    return paddle.concat([parts[:, :1], paddle.expand(parts[:, 1:], [-1, dim - 1])], axis=1)
+
+
+def _refuse_what_only_servers_do(name: str, table: Table) -> None:
+    wanted = {"admission.threshold": table.admission.threshold, "eviction": table.eviction}
+    for key, value in wanted.items():
+        if value:
+            off = "0" if key == "admission.threshold" else "null"
+            raise UserError(
+                f"tables.{name}.{key} needs servers, and this process trains alone: its tables "
+                f"keep all rows; add --set tables.{name}.{key}={off} or start servers"
+            )
 
 
 def _persistable(name: str, shape: list[int], spread: float) -> Tensor:

@@ -23,7 +23,7 @@ from fleetps import models, paddle_compat
 from fleetps.coordinator.messages import Task
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset
-from fleetps.training import build, child, server, worker
+from fleetps.training import build, child, server, sparse, worker
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 
 
@@ -44,6 +44,31 @@ def known_gradient(inputs: models.Inputs, params: models.Params) -> Any:
     return total - same
 
 
+@models.register("weighted_gradient", models.Params)
+def weighted_gradient(inputs: models.Inputs, params: models.Params) -> Any:
+    """The same without dense parameters, for all tables of the job: d(logit)/d(value j of a row) is
+    1 + j / 2.
+    """
+    parts = []
+    for name, dim in inputs.dims.items():
+        rows = inputs.embedding(name)
+        _pulled[name] = rows.name
+        weights = paddle.assign(np.arange(dim, dtype="float32") / 2 + 1)
+        parts.append(paddle.sum(rows * weights, axis=[1, 2], keepdim=False).reshape([-1, 1]))
+    total = paddle.add_n(parts) + _some_dense_parameter()
+    same = paddle.assign(total)
+    same.stop_gradient = True
+    return total - same
+
+
+_pulled: dict[str, str] = {}  # table -> variable with the rows of a batch
+
+
+def _some_dense_parameter() -> Any:
+    """Paddle's passes need one."""
+    return paddle.static.create_parameter([1], "float32", name="offset")
+
+
 class ProbeEngine(ServerEngine):
     """Leaves what the servers hold at every moment that a test may ask about."""
 
@@ -58,6 +83,10 @@ class ProbeEngine(ServerEngine):
 
         hook = step_by_step if os.environ.get("STEP_BY_STEP") else on_batch
         self._programs = super().build(job, dataset, hook, on_evaluated)
+        self._job = job
+        self._pulls = {
+            table: _record(self._programs.train, name) for table, name in _pulled.items()
+        }
         self._leave("start")
         return self._programs
 
@@ -69,6 +98,12 @@ class ProbeEngine(ServerEngine):
 
     def close(self) -> None:
         self._leave("end")
+        for table, pulls in self._pulls.items():
+            np.savez(f"pulled-{table}.npz", *pulls)
+        for count in range(int(os.environ.get("SHRINKS", "0"))):
+            sparse.shrink(self._job, count)
+            self._leave(f"shrunk-{count}")
+        paddle_compat.save_tables(str(Path("delta").absolute()), mode=1)
         super().close()
 
     def evaluated(self, epoch: int) -> None:
@@ -86,12 +121,28 @@ class ProbeEngine(ServerEngine):
         np.savez(f"{moment}.npz", **values)
 
 
+def _record(program: Any, name: str) -> list[np.ndarray]:
+    """Fills with what a variable is in each batch."""
+    values: list[np.ndarray] = []
+    with paddle.static.program_guard(program):
+        rows = program.global_block().var(name)
+        paddle_compat.call_after_batch(lambda rows, _: values.append(np.array(rows)), rows, rows)
+    return values
+
+
 class LocalProbe(LocalEngine):
     """Leaves the tables of a process without servers as end.npz."""
 
+    def build(
+        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
+    ) -> build.Programs:
+        self._tables = job.tables
+        return super().build(job, dataset, on_batch, on_evaluated)
+
     def close(self) -> None:
-        variable = paddle.static.global_scope().find_var("embedding")
-        np.savez("end.npz", embedding=np.array(variable.get_tensor()))
+        scope = paddle.static.global_scope()
+        values = {name: np.array(scope.find_var(name).get_tensor()) for name in self._tables}
+        np.savez("end.npz", **values)
 
 
 class ProbeWorker(worker.Worker):

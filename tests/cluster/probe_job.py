@@ -32,14 +32,21 @@ class Left:
         with np.load(self.directory / f"{moment}.npz") as values:
             return dict(values)
 
-    def rows(self, moment: str) -> dict[int, list[float]]:
-        """The sparse table: id -> unseen_days, delta_score, show, click, then values and state."""
+    def rows(self, moment: str, table: int = 0) -> dict[int, list[float]]:
+        """A sparse table: id -> unseen_days, delta_score, show, click, then values and state."""
         found = {}
-        for file in sorted((self.directory / moment / "000").glob("part-*.gz")):
-            for line in gzip.decompress(file.read_bytes()).decode().splitlines():
+        for file in sorted((self.directory / moment / f"{table:03}").glob("part-*")):
+            content = file.read_bytes()
+            text = gzip.decompress(content) if file.suffix == ".gz" else content
+            for line in text.decode().splitlines():
                 key, _slot, *values = line.split()
                 found[int(key)] = [float(value) for value in values]
         return found
+
+    def pulled(self, table: str = "embedding") -> list[np.ndarray]:
+        """Per batch: what the worker pulled, [rows, slots, dim]."""
+        with np.load(self.directory / f"pulled-{table}.npz") as values:
+            return [values[name] for name in values.files]
 
     def server_dense(self, moment: str) -> np.ndarray:
         """All dense values on the server, in the order of the sorted names, to 6 digits."""
@@ -51,10 +58,13 @@ class Left:
         return json.loads((self.directory / "status.json").read_text())
 
 
-def run_probe(job: Job, directory: Path, port: int, *, step_by_step: bool = False) -> Left:
+def run_probe(
+    job: Job, directory: Path, port: int, *, step_by_step: bool = False, shrinks: int = 0
+) -> Left:
     """One server, one worker with job.cluster.threads threads; fails unless both end well.
 
     `step_by_step`: each batch's pushes reach the server alone and before the next batch.
+    `shrinks`: evictions after the end, as if after so many epochs in which no id was seen.
     """
     endpoint = f"127.0.0.1:{port}"
     env = {
@@ -66,6 +76,7 @@ def run_probe(job: Job, directory: Path, port: int, *, step_by_step: bool = Fals
         "PADDLE_PORT": str(port),
         "POD_IP": "127.0.0.1",
         "STEP_BY_STEP": "1" if step_by_step else "",
+        "SHRINKS": str(shrinks),
     }
     server = _start("server", directory, job, {**env, "TRAINING_ROLE": "PSERVER"})
     try:
