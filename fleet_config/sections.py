@@ -1,9 +1,9 @@
 """The sections of the job file. conf/reference.yaml shows every key with a comment."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
 from fleet_config.section import AUTO, AutoOrCount, Count, CountOrZero, Seconds, Section, text_of
@@ -26,6 +26,20 @@ def _without_nul(path: Path) -> Path:
 
 
 FilePath: TypeAlias = Annotated[Path, Field(strict=False), AfterValidator(_without_nul)]
+
+
+def _check_compress(value: Any) -> Any:
+    if value in ("lz4", "gzip"):
+        why = {
+            "lz4": "Paddle's RPC library is built without it and would lose every push",
+            "gzip": "it is zlib with a longer header",
+        }
+        sentence = f"{value} is not offered, as {why[value]}; use snappy or zlib"
+        raise PydanticCustomError("sentence", "{text}", {"text": sentence})
+    return value
+
+
+Compress: TypeAlias = Annotated[Literal["none", "snappy", "zlib"], BeforeValidator(_check_compress)]
 
 
 class JobSection(Section):
@@ -60,7 +74,7 @@ class ClusterSection(Section):
     # How often a worker that died is started again before it is given up.
     restarts: CountOrZero = 3
     # Of what workers push to servers.
-    compress: Literal["none", "snappy", "zlib", "lz4"] = "none"
+    compress: Compress = "none"
     deadlines: Deadlines = Deadlines()
 
 
