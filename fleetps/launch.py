@@ -122,11 +122,26 @@ class _Launch:
         except FleetError:
             fleet.end(_FAILED_SECONDS, self._stop.hurry)
             raise
+        fleet.restart_due()
         agent = fleet.failed()
-        if agent is not None:
+        if agent is not None and not self._goes_on(agent, fleet, view):
             end = self._failed(agent, view)
             fleet.end(_FAILED_SECONDS, self._stop.hurry)
             raise end
+
+    def _goes_on(self, agent: Agent, fleet: Fleet, view: JobView) -> bool:
+        """Whether the job does without this agent, for good or until it is started again."""
+        again = fleet.may_restart(agent)
+        if agent.died:
+            self._report(agent, again=again)
+        status = view.refresh()
+        if agent.kind != "worker" or status is None or status.job in OVER:
+            return False
+        if again:
+            fleet.restart_later(agent)
+        elif status.job == "running":
+            agent.given_up = True
+        return again or agent.given_up
 
     def _stopped(self, fleet: Fleet) -> FleetError:
         reason = f"stopped by {self._stop.reason}"
@@ -151,12 +166,11 @@ class _Launch:
             return end_of(state_of(status))
         return self._unreported(agent)
 
-    def _report(self, agent: Agent) -> None:
+    def _report(self, agent: Agent, *, again: bool = False) -> None:
         """For an agent that could not do so itself."""
+        words, log_tail = agent.last_words(), tail(agent.child.log)
         try:
-            self._host.client.fail(
-                agent.instance, agent.last_words(), tail(agent.child.log), agent.child.poll()
-            )
+            self._host.client.fail(agent.instance, words, log_tail, agent.child.poll(), again=again)
         except FleetError as error:
             _log.info("%s had not joined: %s", agent.name, error)
 

@@ -10,6 +10,7 @@ from fleetps.system.process import describe_exit
 
 _JOB = "job.json"
 _ERROR = "error.json"
+_TABLES = "tables.json"
 
 
 class ChildDirectory:
@@ -20,13 +21,22 @@ class ChildDirectory:
         """Write the job file; nothing is left that an earlier process said."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / _ERROR).unlink(missing_ok=True)
+            for name in (_ERROR, _TABLES):
+                (self.path / name).unlink(missing_ok=True)
             (self.path / _JOB).write_text(job.model_dump_json(indent=2), encoding="utf-8")
         except OSError as error:
             raise UserError(
                 f"can't write into {self.path}: {error.strerror}; "
                 "set job.output to a directory that can be written"
             ) from None
+
+    def tables(self) -> dict[str, int]:
+        """The ids of a server's sparse tables by their names, once it has left them."""
+        try:
+            found = json.loads((self.path / _TABLES).read_text(encoding="utf-8"))
+            return {str(name): int(table_id) for name, table_id in found.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
 
     def reason(self, code: int, log: Path) -> str:
         """Why the process ended: in its own words where it left some, otherwise the exit code."""

@@ -1,8 +1,9 @@
 """The agents that a launcher starts on this machine."""
 
 import sys
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet_config.job import Job
@@ -25,18 +26,33 @@ _ROLE_VARIABLES = (
 )
 
 _SERVERS_SECONDS = 4.0
+EXIT_BUG = 1
 
 
-@dataclass(frozen=True)
+# Before the first restart of a killed agent; doubled for each further one.
+_FIRST_PAUSE_SECONDS = 1.0
+
+
+@dataclass
 class Agent:
     kind: MemberRole
     rank: int
     instance: str
+    role: Mapping[str, str]
     child: Child
+    restarts: int = 0
+    starts_at: float | None = None  # while it waits for its next start
+    given_up: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.kind} {self.rank}"
+
+    @property
+    def died(self) -> bool:
+        """It was killed or crashed, so it could say nothing itself."""
+        code = self.child.poll()
+        return code is not None and (code < 0 or code == EXIT_BUG)
 
     def last_words(self) -> str:
         """Its last sentence, and how it ended."""
@@ -70,21 +86,46 @@ class Fleet:
 
     def _agent(self, kind: MemberRole, rank: int, role: Mapping[str, str]) -> Agent:
         instance = f"{kind}-{rank}-{uuid.uuid4().hex[:8]}"
+        return Agent(kind, rank, instance, role, self._process(kind, rank, instance, role))
+
+    def _process(
+        self, kind: MemberRole, rank: int, instance: str, role: Mapping[str, str]
+    ) -> Child:
         command = [sys.executable, "-m", "fleetps.main", "--config", str(self._run.job_file)]
-        child = Child(
+        return Child(
             f"{kind} {rank}",
             command,
             log=self._run.logs / f"{kind}-{rank}.agent.log",
             env={**self._env, **role, "FLEETPS_INSTANCE": instance},
         )
-        return Agent(kind, rank, instance, child)
+
+    def may_restart(self, agent: Agent) -> bool:
+        """A worker's agent that died; the others end their jobs."""
+        enough = agent.restarts >= self._job.cluster.restarts
+        return agent.kind == "worker" and agent.died and not enough
+
+    def restart_later(self, agent: Agent) -> None:
+        """As the same instance, so that the coordinator knows it again."""
+        agent.starts_at = time.monotonic() + _FIRST_PAUSE_SECONDS * 2**agent.restarts
+        agent.restarts += 1
+
+    def restart_due(self) -> None:
+        """Start those whose pause is over."""
+        for agent in self.agents:
+            if agent.starts_at is not None and time.monotonic() >= agent.starts_at:
+                agent.starts_at = None
+                agent.child = self._process(agent.kind, agent.rank, agent.instance, agent.role)
 
     def failed(self) -> Agent | None:
-        """One that ended other than well."""
-        return next((agent for agent in self.agents if agent.child.poll()), None)
+        """One that ended other than well, and about which nothing was decided yet."""
+        return next((agent for agent in self._counted() if agent.child.poll()), None)
 
     def done(self) -> bool:
-        return all(agent.child.poll() == 0 for agent in self.agents)
+        waiting = any(agent.starts_at is not None for agent in self.agents)
+        return not waiting and all(agent.child.poll() == 0 for agent in self._counted())
+
+    def _counted(self) -> Iterator[Agent]:
+        return (a for a in self.agents if a.starts_at is None and not a.given_up)
 
     def end(self, grace: float, hurry: Callable[[], bool]) -> None:
         """Workers first: while they finish their batches they need the servers."""

@@ -20,6 +20,7 @@ class Heartbeat:
         self._instance = instance
         self._every = every
         self.state: MemberState = "registered"
+        self.load: dict[str, float] | None = None
         self._wake = threading.Event()
         self._ends = False
         self._answered = time.monotonic()
@@ -58,7 +59,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         try:
-            self.answer = self._client.heartbeat(self._instance, self.state)
+            self.answer = self._client.heartbeat(self._instance, self.state, self.load)
         except FleetError as error:
             self.trouble = str(error)
             if not self._ends:

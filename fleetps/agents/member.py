@@ -9,14 +9,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from fleet_config.errors import EXIT_USER, Stopped, TryAgain
 from fleet_config.job import Job
 from fleet_config.roles import Role
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, paddle_environment
-from fleetps.agents.membership import Membership, end_of
+from fleetps.agents.membership import OVER, Membership, end_of
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import MemberRole
 from fleetps.system.logtail import tail
@@ -31,6 +31,8 @@ POLL_SECONDS = 0.1
 _ASK_SECONDS = 0.3
 # A peer's death often shows first as a crash here; its own agent gets this long to report it.
 _ROOT_CAUSE_SECONDS = 2.0
+# Before the first replacement of a dead child; doubled for each further one.
+_FIRST_PAUSE_SECONDS = 1.0
 # What a child gets that has no work worth finishing: the job has failed.
 _LAST_GRACE_SECONDS = 1.0
 
@@ -52,6 +54,7 @@ class Member:
         self.on_end: Callable[[], None] = lambda: None
         self._stop = stop
         self._patience = patience
+        self._restarts = 0
         self._run_dir = RunDirectory(job.run_dir)
 
     # -- what differs --
@@ -75,6 +78,14 @@ class Member:
         """
         return False
 
+    def follows(self, code: int) -> bool:
+        """Whether such an end may be the consequence of a peer's death, which is told first."""
+        return code != EXIT_USER
+
+    def starts_again(self, code: int) -> bool:  # noqa: ARG002 - for subclasses
+        """Whether a child that ended so is to be replaced."""
+        return False
+
     def finish(self, child: Child) -> None:
         """The job is done: see the child to its end."""
         raise NotImplementedError
@@ -93,7 +104,9 @@ class Member:
                 self._join()
                 self._wait_for_servers()
             child = self._start()
-            self._supervise(child)
+            while self._supervise(child):
+                self._restarts += 1
+                child = self._start()
         except Stopped:
             # The others wait for this member; they must not do so until their deadline.
             if child is None and self.membership.joined:
@@ -126,7 +139,7 @@ class Member:
             time.sleep(POLL_SECONDS)
 
     def _start(self) -> Child:
-        work = self._child_directory()
+        work = self.child_directory()
         work.prepare(self.job)
         child = Child(
             self.membership.name,
@@ -145,11 +158,9 @@ class Member:
         self.started()
         return child
 
-    def _supervise(self, child: Child) -> None:
-        while True:
-            code = child.poll()
-            if code is not None:
-                return self._child_ended(child, code)
+    def _supervise(self, child: Child) -> bool:
+        """Whether the child ended and another is to be started; False: the job is over."""
+        while (code := child.poll()) is None:
             if self._stop.signal is not None:
                 return self._job_over(child, self.membership.stop_job(self._stop.reason))
             end = self.membership.end_heard()
@@ -162,27 +173,57 @@ class Member:
                 return self._job_over(child, self._fail(child, str(error), None))
             self.on_tick()
             time.sleep(POLL_SECONDS)
+        return self._child_ended(child, code)
 
-    def _job_over(self, child: Child, end: JobState) -> None:
+    def _job_over(self, child: Child, end: JobState) -> Literal[False]:
         self.on_end()
         if end.job == "done":
-            return self.finish(child)
+            self.finish(child)
+            return False
         if end.job == "stopping":
             self.wind_down(child)
         raise end_of(end)
 
-    def _child_ended(self, child: Child, code: int) -> None:
+    def _child_ended(self, child: Child, code: int) -> bool:
         end = self.membership.end_now()
         if end is None and self.completes(code):
             end = self._wait_for_end()
-        elif end is None and code != EXIT_USER:
+        elif end is None and self.follows(code):
             end = self._wait_until_over(_ROOT_CAUSE_SECONDS)
         if end is None and self._stop.signal is not None:
             # Whoever stops a group of processes (systemd, a batch system) stops the child too.
             end = self.membership.stop_job(self._stop.reason)
-        if end is None:
-            end = self._fail(child, self._child_directory().reason(code, child.log), code)
-        self._job_over(child, end)
+        if end is None and self.starts_again(code):
+            end = self._replace(child, code)
+        elif end is None:
+            end = self._give_up(child, code)
+        return True if end is None else self._job_over(child, end)
+
+    def _replace(self, child: Child, code: int) -> JobState | None:
+        """Report the loss and wait a little; None: now another child may be started."""
+        reason = self.child_directory().reason(code, child.log)
+        answer = self.membership.lose(reason, tail(child.log), code)
+        if answer.job in OVER:
+            return answer
+        pause = _FIRST_PAUSE_SECONDS * 2**self._restarts
+        _log.warning("starting it again in %g s", pause)
+        end = self._wait_until_over(pause)
+        if end is None and self._stop.signal is not None:
+            end = self.membership.stop_job(self._stop.reason)
+        return end
+
+    def _give_up(self, child: Child, code: int) -> JobState:
+        """The answer is the job's end; TryAgain: the others go on without this member."""
+        reason = self.child_directory().reason(code, child.log)
+        if self._restarts:
+            reason += (
+                f"; it had been started again {self._restarts} "
+                f"time{'s' * (self._restarts > 1)} (cluster.restarts)"
+            )
+        answer = self._fail(child, reason, code)
+        if answer.job not in OVER:
+            raise TryAgain(f"{self.membership.name}: {reason}; the job goes on without it")
+        return answer
 
     def _fail(self, child: Child, reason: str, code: int | None) -> JobState:
         return self.membership.fail(reason, tail(child.log), code)
@@ -214,5 +255,5 @@ class Member:
     def _label(self) -> str:
         return f"{self.kind}-{self.membership.rank}"
 
-    def _child_directory(self) -> ChildDirectory:
+    def child_directory(self) -> ChildDirectory:
         return ChildDirectory(self._run_dir.work(self._label))

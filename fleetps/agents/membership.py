@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 # One call to the coordinator when there is no time to lose.
 _CALL_SECONDS = 2.0
+_AGAIN_SECONDS = 0.3
 # A member that missed so many heartbeats is not waited for when the job ends.
 _MISSED_HEARTBEATS = 3
 OVER = ("done", "failed", "stopping")
@@ -74,6 +76,10 @@ class Membership:
     def say(self, state: MemberState) -> None:
         self._heartbeat.say(state)
 
+    def carries(self, load: dict[str, float]) -> None:
+        """What a server holds goes with the next heartbeat."""
+        self._heartbeat.load = load
+
     def end_heard(self) -> JobState | None:
         """How the job ended, once a heartbeat's answer said so."""
         answer = self._heartbeat.answer
@@ -109,6 +115,22 @@ class Membership:
                 reason=f"{self.name}: {reason}",
                 exit_code=code,
             )
+
+    def lose(self, reason: str, log_tail: list[str], code: int) -> JobState:
+        """Report that this member's process died and is about to be started again.
+
+        It must not be started before the coordinator knows: it would seem to hold the tasks of the
+        dead one. TryAgain when the coordinator stays away.
+        """
+        _log.error("%s: %s", self.name, reason)
+        self.say("registered")
+        while True:
+            try:
+                return self.client.fail(self.instance, reason, log_tail, code, again=True)
+            except TryAgain as error:
+                _log.warning("the coordinator was not told: %s", error)
+                self.check_coordinator()
+                time.sleep(_AGAIN_SECONDS)
 
     def stop_job(self, signal: str) -> JobState:
         """Ask for the end of the whole job; it may have ended already, in another way.

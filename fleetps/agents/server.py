@@ -19,11 +19,14 @@ _log = logging.getLogger(__name__)
 _DNS_SECONDS = 1.0
 _GRACEFUL_SECONDS = 3.0
 _ASK_SECONDS = 0.3
+# Between two counts of the rows that the server holds.
+_COUNT_SECONDS = 5.0
 
 
 class ServerAgent(Member):
     kind: ClassVar[MemberRole] = "server"
     _port: ServerPort
+    _counted = 0.0
 
     def check_place(self) -> None:
         host, port = parse_endpoint(self.role.endpoint or "", "the server's own address")
@@ -56,6 +59,17 @@ class ServerAgent(Member):
     def watch(self) -> None:
         if self._port.check():
             self.membership.say("serving")
+        now = time.monotonic()
+        if now - self._counted >= _COUNT_SECONDS:
+            self._counted = now
+            self.membership.carries(self._rows())
+
+    def _rows(self) -> dict[str, float]:
+        counts = {
+            name: self._port.rows(table_id)
+            for name, table_id in self.child_directory().tables().items()
+        }
+        return {f"rows.{name}": rows for name, rows in counts.items() if rows is not None}
 
     def finish(self, child: Child) -> None:
         if child.poll() is None and self._port.ask_to_stop():

@@ -1,5 +1,7 @@
 """A Paddle server seen from outside: its port also speaks HTTP."""
 
+import base64
+import struct
 import time
 
 import httpx
@@ -8,6 +10,8 @@ from fleet_config.errors import TryAgain
 
 # PS_STOP_SERVER. Paddle refuses every command without a table, also one that needs none.
 _STOP = {"cmd_id": 12, "table_id": 0}
+_PRINT_TABLE_STAT = 20
+_SERVICE = "/PsService/service"
 _ANSWER_SECONDS = 1.0
 # How often to ask: while it starts, and later.
 _STARTING_SECONDS = 0.2
@@ -45,10 +49,21 @@ class ServerPort:
     def ask_to_stop(self) -> bool:
         """Ask for a graceful end; whether it was heard."""
         try:
-            answer = self._http.post("/PsService/service", json=_STOP)
+            answer = self._http.post(_SERVICE, json=_STOP)
             return bool(answer.json()["err_code"] == 0)
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             return False
+
+    def rows(self, table_id: int) -> int | None:
+        """How many rows of a sparse table this server holds; None where it doesn't say."""
+        command = {"cmd_id": _PRINT_TABLE_STAT, "table_id": table_id}
+        try:
+            answer = self._http.post(_SERVICE, json=command).json()
+            # Two 64-bit integers: all rows, and those of them whose factors have come into being.
+            rows, _ = struct.unpack("<qq", base64.b64decode(answer["data"]))
+        except (httpx.HTTPError, ValueError, LookupError, TypeError, struct.error):
+            return None
+        return int(rows)
 
     def _answers(self) -> bool:
         try:

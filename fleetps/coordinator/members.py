@@ -24,6 +24,7 @@ class Member:
     active: bool  # has asked for work at least once, so it may have something to flush
     last_seen: float
     heard: bool = True  # since this coordinator process began
+    returns: bool = False  # its process died, and whoever watches it starts it again
     load: dict[str, float] = field(default_factory=dict)  # what a server holds
 
     @property
@@ -142,10 +143,16 @@ class Members:
     def seen(self, member: Member) -> None:
         member.last_seen = self._clock()
         member.heard = True
+        member.returns = False
 
     def set_state(self, member: Member, state: MemberState) -> None:
         member.state = state
         self._save(member)
+
+    def set_gone(self, member: Member, state: MemberState) -> None:
+        """Its process is gone, and with it what it might have flushed."""
+        member.active = False
+        self.set_state(member, state)
 
     def set_active(self, member: Member) -> None:
         if not member.active:

@@ -29,6 +29,11 @@ class WorkerStatus(Message):
     task: int | None  # the task it reported on last
     heartbeat_age: float  # seconds
     extra: dict[str, float]
+    # Mode bounded: steps on the clock of all workers, how far ahead of the slowest that is (None
+    # while nobody waits for this worker), and the seconds its process has waited for others.
+    clock: int | None = None
+    lead: int | None = None
+    waited: float = 0.0
 
 
 class ServerStatus(Message):
@@ -36,6 +41,7 @@ class ServerStatus(Message):
     address: str
     state: MemberState
     heartbeat_age: float
+    rows: dict[str, int] = {}  # by table, as far as they were reported
 
 
 class EpochResult(Message):
@@ -82,7 +88,8 @@ class Status(Message):
     name: str
     job: JobPhase
     generation: int
-    phase: str  # rendezvous, train, flush, evaluate, finish
+    phase: str  # rendezvous, train, flush, chore, evaluate, finish
+    mode: str  # of the present epoch
     epoch: int
     epochs: int
     rows_total: int  # training rows over all epochs
@@ -95,6 +102,9 @@ class Status(Message):
     seconds: float  # since the job began
     workers: tuple[WorkerStatus, ...]
     servers: tuple[ServerStatus, ...]
+    max_lead: int | None  # mode bounded: the furthest that a worker was ahead of the slowest
+    workers_lost: int  # while the job went on
+    losses: tuple[str, ...]  # what the last of them died of
     missing: tuple[str, ...]
     history: tuple[EpochResult, ...]
     loss_curve: tuple[tuple[int, float], ...]  # (rows trained, recent loss)

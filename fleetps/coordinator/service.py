@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleet_config.errors import EXIT_USER, FleetError, TryAgain, UserError
+from fleet_config.errors import TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.base import Base
+from fleetps.coordinator.changes import Changes
 from fleetps.coordinator.dispatch import Dispatcher
 from fleetps.coordinator.events import EventLog
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
+from fleetps.coordinator.losses import Losses
 from fleetps.coordinator.members import Member, Members, another_job
 from fleetps.coordinator.messages import (
     Arrived,
@@ -35,6 +34,7 @@ from fleetps.coordinator.messages import (
 from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.phases import Phases
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
+from fleetps.coordinator.result import Result
 from fleetps.coordinator.runfiles import EVENTS_FILE, RESULT_FILE, STATE_FILE, open_store
 from fleetps.coordinator.schema import Arrival
 from fleetps.coordinator.status import StatusBoard
@@ -65,11 +65,6 @@ class JobService:
         if job.evaluate.every_epochs:
             dataset.split(job.evaluate.split)  # better refused now than after an epoch
         run_dir = run_dir or job.run_dir
-        self._lock = threading.RLock()
-        self._result_path = run_dir / RESULT_FILE
-        self._result_written = False
-        # Set when the disk is full or gone: whoever serves this had better end and say so.
-        self.lost: TryAgain | None = None
         # A local run keeps its parameters in the process, so there is nothing to go on with.
         store = self._store = open_store(run_dir / STATE_FILE, job.digest(), new=new or local)
         events = self._events = EventLog(store, run_dir / EVENTS_FILE, wall)
@@ -81,11 +76,19 @@ class JobService:
         phases = self._phases = Phases(base, members, life)
         queue = self._queue = TaskQueue(base, members.name_of)
         pace = self._pace = Pace(base, life, queue)
-        self._board = StatusBoard(base, members, life, phases, queue)
+        result = Result(base, life)
         self._dispatcher = Dispatcher(base, members, life, phases, queue, pace)
-        self._watch = Watch(base, members, life, phases, queue)
-        with self._change():
+        losses = self._losses = Losses(base, members, life, queue, pace)
+        self._board = StatusBoard(base, members, life, phases, queue, pace, losses, result)
+        self._watch = Watch(base, members, life, phases, queue, pace, losses)
+        self._changes = Changes(base, members, life, phases, queue, result, run_dir / RESULT_FILE)
+        with self._changes.change():
             self._begin(wall())
+
+    @property
+    def lost(self) -> TryAgain | None:
+        """Why the state can't be kept any longer, if so."""
+        return self._changes.lost
 
     def _begin(self, now: float) -> None:
         if self._store.job() is None:
@@ -95,34 +98,8 @@ class JobService:
             self._events.add("restarted", COORDINATOR, "the coordinator goes on where it was")
 
     def close(self) -> None:
-        with self._lock:
+        with self._changes.lock:
             self._store.close()
-
-    @contextmanager
-    def _change(self) -> Iterator[None]:
-        """One transaction; at its end the job has gone on as far as it can."""
-        with self._lock:
-            try:
-                with self._store.transaction():
-                    yield
-                    self._phases.advance()
-                self._write_files()
-            except FleetError:
-                raise  # refused before anything was changed
-            except BaseException as error:
-                self._members.reload()
-                self._queue.reload()
-                if not isinstance(error, sqlite3.Error | OSError):
-                    raise
-                where = self._result_path.parent
-                self.lost = TryAgain(f"the coordinator can't keep its state in {where}: {error}")
-                raise self.lost from error
-
-    def _write_files(self) -> None:
-        self._events.write_out()
-        if not self._result_written and self._life.row.state == "done":
-            self._board.write_result(self._result_path)
-            self._result_written = True
 
     # -- members --
 
@@ -135,7 +112,7 @@ class JobService:
         digest: str = "",
         agreement: dict[str, Any] | None = None,
     ) -> Registered:
-        with self._change():
+        with self._changes.change():
             if digest != self._job.digest():
                 raise UserError(another_job(role, address, self._job.agreement(), agreement))
             member, new = self._members.join(role, instance, address, rank)
@@ -144,7 +121,7 @@ class JobService:
             return Registered(rank=member.rank, generation=self._life.row.generation)
 
     def rendezvous(self, instance: str) -> Rendezvous:
-        with self._lock:
+        with self._changes.lock:
             self._members.seen(self._members.get(instance))
             row = self._life.row
             waiting = row.phase == "rendezvous"
@@ -160,24 +137,21 @@ class JobService:
     def heartbeat(
         self, instance: str, state: MemberState, load: dict[str, float] | None = None
     ) -> JobState:
-        with self._lock:
+        with self._changes.lock:
             member = self._members.get(instance)
             self._members.seen(member)
             member.load = load or member.load
             if member.live and member.state != state:
-                with self._change():
+                with self._changes.change():
                     self._new_state(member, state)
             return self._life.state()
 
     def _new_state(self, member: Member, state: MemberState) -> None:
-        self._members.set_state(member, state)
-        if state != "exited":
+        if state == "exited":
+            self._losses.left(member)
+        else:
+            self._members.set_state(member, state)
             self._events.add(state, member.name, f"is {state} at {member.address}")
-            return
-        tasks = self._queue.release(member)
-        self._events.add("left", member.name, f"left with {tasks} tasks" if tasks else "left")
-        if member.role == "server":
-            self._life.fail(member.name, "ended before the job was done")
 
     def fail(
         self,
@@ -187,20 +161,21 @@ class JobService:
         exit_code: int | None = None,
         again: bool = False,
     ) -> JobState:
-        with self._change():
+        with self._changes.change():
             member = self._members.get(instance)
-            self._life.fail_for_member(member.name, reason, log_tail, exit_code)
+            self._members.seen(member)
+            self._losses.failed(member, reason, log_tail, exit_code, again=again)
             return self._life.state()
 
     def stop(self, reason: str) -> JobState:
-        with self._change():
+        with self._changes.change():
             self._life.stop(reason)
             return self._life.state()
 
     # -- tasks --
 
     def lease(self, instance: str, request: str | None = None) -> Lease:
-        with self._change():
+        with self._changes.change():
             member = self._members.worker(instance)
             answer = self._dispatcher.lease(member, request)
             if isinstance(answer, TaskLease):
@@ -216,7 +191,7 @@ class JobService:
         loss_sum: float,
         extra: dict[str, float] | None = None,
     ) -> TaskAnswer:
-        with self._lock:  # changes nothing that is stored
+        with self._changes.lock:  # changes nothing that is stored
             member = self._members.worker(instance)
             verdict, step = self._queue.progress(member, task_id, rows, steps, loss_sum)
             return self._answer(member, task_id, verdict, step, extra)
@@ -230,13 +205,13 @@ class JobService:
         loss_sum: float,
         evaluation: Evaluation | None = None,
     ) -> TaskAnswer:
-        with self._change():
+        with self._changes.change():
             member = self._members.worker(instance)
             verdict, step = self._queue.done(member, task_id, rows, steps, loss_sum, evaluation)
             return self._answer(member, task_id, verdict, step, None)
 
     def failed(self, instance: str, task_id: int, reason: str) -> TaskAnswer:
-        with self._change():
+        with self._changes.change():
             member = self._members.worker(instance)
             verdict = self._queue.failed(member, task_id, reason)
             return self._answer(member, task_id, verdict, None, None)
@@ -252,14 +227,14 @@ class JobService:
         if verdict.accepted:
             self._board.report(member, task_id, step, extra)
         if verdict.poison:
-            # Three attempts with the same rows: it is the data.
-            self._life.fail(COORDINATOR, verdict.poison, exit_code=EXIT_USER)
+            self._life.fail(COORDINATOR, verdict.poison, exit_code=verdict.exit_code)
         state = self._life.state()
         return TaskAnswer(**dict(state), accepted=verdict.accepted, note=verdict.note)
 
     def release(self, instance: str) -> JobState:
-        with self._change():
+        with self._changes.change():
             member = self._members.worker(instance)
+            self._pace.leave(instance)
             if tasks := self._queue.release(member):
                 self._events.add("released", member.name, f"returned {tasks} tasks")
             return self._life.state()
@@ -267,14 +242,14 @@ class JobService:
     # -- barriers --
 
     def arrive(self, instance: str, name: str, note: str = "") -> JobState:
-        with self._change():
+        with self._changes.change():
             member = self._members.worker(instance)
             generation = self._life.row.generation
             self._store.arrive(generation, name, Arrival(instance, member.rank, note))
             return self._life.state()
 
     def arrived(self, name: str) -> Arrived:
-        with self._lock:
+        with self._changes.lock:
             arrivals = self._store.arrivals(self._life.row.generation, name)
             return Arrived(
                 ranks=tuple(sorted({arrival.rank for arrival in arrivals})),
@@ -282,7 +257,7 @@ class JobService:
             )
 
     def clock(self, instance: str, epoch: int, steps: int) -> Clock:
-        with self._lock:  # changes nothing that is stored
+        with self._changes.lock:  # changes nothing that is stored
             reading = self._pace.read(self._members.worker(instance), epoch, steps)
             poll = self._dispatcher.poll()
             return Clock(**dict(self._life.state()), **vars(reading), poll=poll)
@@ -290,23 +265,23 @@ class JobService:
     # -- people --
 
     def status(self) -> Status:
-        with self._lock:
+        with self._changes.lock:
             return self._board.status()
 
     def events(self, after: int = 0) -> Events:
-        with self._lock:
+        with self._changes.lock:
             return self._events.after(after)
 
     # -- the process around it --
 
     def tick(self) -> None:
         """Look at all deadlines; call it about twice a second."""
-        with self._change():
+        with self._changes.change():
             self._watch.check()
 
     def ended(self) -> bool:
         """The job is over, and every member has left or has had the time to."""
-        with self._lock:
+        with self._changes.lock:
             if not self._life.over:
                 return False
             return not self._members.all_live() or self._watch.overdue()

@@ -1,34 +1,20 @@
-"""What people see: the status, and the result that is left in the run directory."""
+"""What people see: the status."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any
-
-import fleetps
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import Lifecycle
+from fleetps.coordinator.losses import Losses
 from fleetps.coordinator.members import Member, Members
+from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.phases import Phases
-from fleetps.coordinator.reports import (
-    Accounting,
-    EpochResult,
-    Failure,
-    ServerStatus,
-    Status,
-    WorkerStatus,
-)
+from fleetps.coordinator.reports import Failure, ServerStatus, Status, WorkerStatus
+from fleetps.coordinator.result import Result
 from fleetps.coordinator.schema import JobRow
 from fleetps.coordinator.speed import LossCurve, Meter
 from fleetps.coordinator.task_queue import Step, TaskQueue
 
-_PACKAGES = ("paddlepaddle", "paddlepaddle-gpu")
-RESULT_VERSION = 1
+_ROWS = "rows."  # before a table's name, in what a server's agent reports
 
 
 class StatusBoard:
@@ -39,9 +25,11 @@ class StatusBoard:
         life: Lifecycle,
         phases: Phases,
         queue: TaskQueue,
+        pace: Pace,
+        losses: Losses,
+        result: Result,
     ) -> None:
         self._job = base.job
-        self._best_auc = _best_auc(base.dataset.source)
         self._store = base.store
         self._clock = base.clock
         self._wall = base.wall
@@ -49,7 +37,9 @@ class StatusBoard:
         self._life = life
         self._phases = phases
         self._queue = queue
-        self._versions = _versions()
+        self._pace = pace
+        self._losses = losses
+        self._result = result
         self._curve = LossCurve()
         self._meters = {name: Meter(rows) for name, rows in base.store.rows_done_by().items()}
         self._together = Meter(sum(meter.rows for meter in self._meters.values()))
@@ -84,13 +74,13 @@ class StatusBoard:
         rate = self._together.rate(now)
         total = self._phases.train_rows * self._job.job.epochs
         done = self._train_rows_done()
-        history = self.history()
         phase_done, phase_total = self._phase_rows(row)
         return Status(
             name=self._job.job.name,
             job=row.state,
             generation=row.generation,
             phase=row.phase,
+            mode=self._job.mode_of(row.epoch).name,
             epoch=row.epoch,
             epochs=self._job.job.epochs,
             rows_total=total,
@@ -103,15 +93,18 @@ class StatusBoard:
             seconds=(row.finished or self._wall()) - row.started,
             workers=workers,
             servers=tuple(self._server(member, now) for member in self._members.ever("server")),
+            max_lead=self._pace.furthest,
+            workers_lost=self._losses.count,
+            losses=tuple(self._losses.sentences),
             missing=self._members.missing() if row.state == "waiting" else (),
-            history=history,
+            history=self._result.history(),
             loss_curve=self._curve.points(),
-            accounting=self.accounting(),
+            accounting=self._result.accounting(),
             failure=Failure.model_validate_json(row.failure) if row.failure else None,
             reason=row.reason,
             exit_code=row.exit_code,
-            best_auc=self._best_auc,
-            versions=self._versions,
+            best_auc=self._result.best_auc,
+            versions=self._result.versions,
         )
 
     def _train_rows_done(self) -> int:
@@ -128,6 +121,7 @@ class StatusBoard:
 
     def _worker(self, member: Member, now: float) -> WorkerStatus:
         meter = self._meter(member)
+        lead = self._pace.lead(member)
         return WorkerStatus(
             rank=member.rank,
             address=member.address,
@@ -138,6 +132,9 @@ class StatusBoard:
             task=meter.task,
             heartbeat_age=now - member.last_seen,
             extra=meter.extra,
+            clock=lead.clock if lead else None,
+            lead=lead.ahead if lead else None,
+            waited=meter.extra.get("waited", 0.0),
         )
 
     def _server(self, member: Member, now: float) -> ServerStatus:
@@ -146,69 +143,9 @@ class StatusBoard:
             address=member.address,
             state=member.state,
             heartbeat_age=now - member.last_seen,
+            rows={
+                name.removeprefix(_ROWS): int(value)
+                for name, value in member.load.items()
+                if name.startswith(_ROWS)
+            },
         )
-
-    def history(self) -> tuple[EpochResult, ...]:
-        return tuple(EpochResult.model_validate_json(text) for text in self._store.epochs())
-
-    def accounting(self) -> Accounting:
-        states = self._store.rows_by_state()
-        leased, returned, repeated = self._store.leased_rows()
-        return Accounting(
-            total=sum(states.values()),
-            leased=leased,
-            done=states.get("done", 0),
-            held=states.get("leased", 0),
-            returned=returned,
-            repeated=repeated,
-            waiting=states.get("waiting", 0),
-            quarantined=states.get("quarantined", 0),
-        )
-
-    def write_result(self, path: Path) -> None:
-        """result.json, by rename, so that nobody ever sees half of it."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(self._result(), file, indent=2, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-
-    def _result(self) -> dict[str, Any]:
-        row = self._life.row
-        history = [result.model_dump() for result in self.history()]
-        evaluated = [result for result in history if result["evaluated_rows"]]
-        rows = self._store.rows_by_state(training=True).get("done", 0)
-        return {
-            "version": RESULT_VERSION,
-            "name": self._job.job.name,
-            "state": row.state,
-            "final": evaluated[-1] if evaluated else history[-1],
-            "best_auc": self._best_auc,
-            "history": history,
-            "rows": rows,
-            "rows_per_second": rows / row.train_seconds if row.train_seconds > 0 else None,
-            "seconds": (row.finished or self._wall()) - row.started,
-            "train_seconds": row.train_seconds,
-            "accounting": self.accounting().model_dump(),
-            "versions": self._versions,
-            "digest": row.digest,
-            "job": self._job.model_dump(mode="json"),
-        }
-
-
-def _best_auc(source: Mapping[str, Any]) -> float | None:
-    """Synthetic data knows the AUC of its true probabilities."""
-    value = source.get("best_auc")
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-def _versions() -> dict[str, str]:
-    found = {"fleetps": fleetps.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

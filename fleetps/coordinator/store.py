@@ -231,11 +231,12 @@ class Store:
         )
         return int(row[0]), int(row[1]), int(row[2])
 
-    def rows_done_by(self) -> dict[str, int]:
-        """Training rows by the instance that trained them."""
+    def rows_done_by(self, epoch: int | None = None) -> dict[str, int]:
+        """Training rows by the instance that trained them, of one epoch or of all."""
         rows = self._db.execute(
             "SELECT done_by, SUM(rows) FROM tasks WHERE training AND state = 'done' "
-            "GROUP BY done_by"
+            "AND (:epoch IS NULL OR epoch = :epoch) GROUP BY done_by",
+            {"epoch": epoch},
         )
         return dict(rows.fetchall())
 
@@ -281,3 +282,8 @@ class Store:
             "SELECT id, time, kind, who, text FROM events WHERE id > ? ORDER BY id LIMIT ?",
             (after, limit),
         ).fetchall()
+
+    def events_of(self, kind: str) -> list[tuple[str, str]]:
+        """Who, and what."""
+        rows = self._db.execute("SELECT who, text FROM events WHERE kind = ? ORDER BY id", (kind,))
+        return rows.fetchall()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from fleet_config.errors import UserError
+from fleet_config.modes import GeoMode
 from fleet_config.section import AUTO
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import Lifecycle
@@ -116,6 +117,9 @@ class TaskMaker:
         return [(str(self._dataset.shard_path(shard)), shard.rows) for shard in shards]
 
     def _task_rows(self, split: str) -> int:
+        mode = self._job.mode_of(0)
+        if split == TRAIN_SPLIT and isinstance(mode, GeoMode):
+            return mode.steps * self._job.data.batch_size  # exchanges are between tasks
         size = self._job.data.task_rows
         if size == AUTO:
             return auto_task_rows(self._dataset.split(split).rows, self._workers)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from fleet_config.errors import EXIT_TRY_AGAIN, EXIT_USER
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import Evaluation, Slice, Task
@@ -25,6 +27,7 @@ class Verdict:
     accepted: bool
     note: str = ""
     poison: str = ""
+    exit_code: int = EXIT_USER  # of the job, if it is given up
 
 
 @dataclass
@@ -59,7 +62,9 @@ class TaskQueue:
         self._clock = base.clock
         self._wall = base.wall
         self._patience = base.job.cluster.deadlines
+        self._joined = base.workers > 1  # parts of a group: nobody can repeat one alone
         self._name_of = name_of
+        self._heard: dict[str, float] = {}
         self._live: dict[int, _Live] = {}
         self._held: dict[str, list[_Live]] = {}
         self.last_step = base.clock()
@@ -81,6 +86,7 @@ class TaskQueue:
         self, member: Member, request: str | None, epoch: int, rows_leased: int, *, training: bool
     ) -> tuple[Task | None, int]:
         """A task, or None when there is none for this member now; and the rows newly leased."""
+        self._heard[member.instance] = self._clock()
         if request and (again := self._store.granted_for(member.instance, request)) is not None:
             return self._message(self._task(again)), 0
         if len(self._held.get(member.instance, ())) >= MOST_HELD:
@@ -134,6 +140,7 @@ class TaskQueue:
         self, member: Member, task_id: int, rows: int, steps: int, loss_sum: float
     ) -> tuple[Verdict, Step | None]:
         check_loss(task_id, loss_sum)
+        self._heard[member.instance] = self._clock()
         if refusal := self._refusal(member, task_id):
             return refusal, None
         live = self._live[task_id]
@@ -166,8 +173,7 @@ class TaskQueue:
             return refusal, None
         row = self._task(task_id)
         if fault := _fault(row, rows, evaluation):
-            poison = self._blame(task_id, "failed", "task-failed", member.name, fault)
-            return Verdict(False, fault, poison), None
+            return self._task_failed(member, row, fault, begun=True, accepted=False), None
         _, step = self.progress(member, task_id, rows, steps, loss_sum)
         self._renew(member, self._live[task_id])
         self._end(task_id, "done", "done")
@@ -179,9 +185,23 @@ class TaskQueue:
         """The holder could not do the task."""
         if refusal := self._refusal(member, task_id):
             return refusal
-        return Verdict(
-            True, poison=self._blame(task_id, "failed", "task-failed", member.name, reason)
-        )
+        begun = self._live[task_id].steps > 0
+        return self._task_failed(member, self._task(task_id), reason, begun=begun, accepted=True)
+
+    def _task_failed(
+        self, member: Member, row: TaskRow, reason: str, *, begun: bool, accepted: bool
+    ) -> Verdict:
+        note = "" if accepted else reason
+        poison = self._blame(row.id, "failed", "task-failed", member.name, reason)
+        if poison:
+            return Verdict(accepted, note, poison)  # so many attempts: it is the data
+        if begun and row.part is not None and self._joined:
+            poison = (
+                f"{_where(row)} could not be handled by {member.name}: {reason}; in mode sync it "
+                "can't be repeated, because the other workers have gone on"
+            )
+            return Verdict(accepted, note, poison, EXIT_TRY_AGAIN)
+        return Verdict(accepted, note)
 
     def _blame(self, task_id: int, outcome: str, kind: str, who: str, reason: str) -> str:
         """Return a task with one more failure; the sentence for people if that was one too many."""
@@ -205,6 +225,20 @@ class TaskQueue:
         for task_id in tasks:
             self._end(task_id, "released", "waiting")
         return len(tasks)
+
+    def overdue(self) -> bool:
+        """A lease's holder made no step for too long."""
+        now = self._clock()
+        return any(live.expires <= now for live in self._live.values())
+
+    def unheard(self, member: Member) -> float:
+        """Seconds since this worker last said anything about its work."""
+        return self._clock() - self._heard.get(member.instance, -math.inf)
+
+    def rows_of(self, member: Member, epoch: int) -> int:
+        """Training rows of an epoch that this worker has reported so far."""
+        held = sum(live.rows for live in self._held.get(member.instance, ()) if live.training)
+        return held + self._store.rows_done_by(epoch).get(member.instance, 0)
 
     def expire(self) -> str:
         """Take back leases whose holders made no step; the sentence if a task is given up by it."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
+from fleetps.coordinator.losses import Losses
 from fleetps.coordinator.members import Member, Members
+from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.phases import Phases
 from fleetps.coordinator.task_queue import TaskQueue
 
 MISSED_HEARTBEATS = 5
+# A worker at work reports every second, also while it waits for the others of its group.
+_SILENT_WORKER_SECONDS = 5.0
 
 
 class Watch:
@@ -21,15 +26,19 @@ class Watch:
         life: Lifecycle,
         phases: Phases,
         queue: TaskQueue,
+        pace: Pace,
+        losses: Losses,
     ) -> None:
+        self._workers = base.workers
         self._deadlines = base.job.cluster.deadlines
         self._silence = base.job.cluster.heartbeat * MISSED_HEARTBEATS
-        self._events = base.events
         self._clock = base.clock
         self._members = members
         self._life = life
         self._phases = phases
         self._queue = queue
+        self._pace = pace
+        self._losses = losses
         self._registered_since: float | None = None
 
     def check(self) -> None:
@@ -42,6 +51,8 @@ class Watch:
             self._tasks()
         elif phase == "flush":
             self._flush()
+        elif phase == "chore":
+            self._chore()
 
     def overdue(self) -> bool:
         """The job is over for so long that who is still there will not leave any more."""
@@ -53,16 +64,13 @@ class Watch:
             silent = now - member.last_seen
             if silent <= self._silence:
                 continue
+            if member.returns and silent <= self._deadlines.rendezvous:
+                continue
             reason = (
                 f"not heard of for {silent:.0f} s ({MISSED_HEARTBEATS} heartbeats): "
                 f"its agent or host at {member.address} has died or cannot reach the coordinator"
             )
-            self._members.set_state(member, "exited")
-            self._queue.release(member)
-            if self._life.over:
-                self._events.add("lost", member.name, reason)
-            else:
-                self._life.fail(member.name, reason)
+            self._losses.silent(member, reason)
 
     def _rendezvous(self) -> None:
         absent = self._members.unregistered()
@@ -81,14 +89,19 @@ class Watch:
                 self._fail(f"{_names(places)} registered but did not serve", "server_start")
 
     def _tasks(self) -> None:
+        if self._losses.grouped and self._life.row.phase == "train":
+            if self._queue.overdue() or self._idle():
+                self._group_stopped()
+            return
         # Asked before leases expire: who holds none has nothing to do and is not to blame.
         holders = self._queue.holders()
-        if poison := self._queue.expire():
+        poison = self._queue.expire()
+        for instance in holders - self._queue.holders():
+            self._pace.leave(instance)
+        if poison:
             self._life.fail(COORDINATOR, poison)
             return
-        limit = max(self._deadlines.first_step, self._deadlines.step)
-        idle = self._clock() - max(self._queue.last_step, self._life.phase_since)
-        if idle < limit:
+        if not self._idle():
             return
         workers = self._members.live("worker")
         if workers:
@@ -97,11 +110,50 @@ class Watch:
         else:
             self._fail("all workers have left and no other came", "first_step")
 
+    def _idle(self) -> bool:
+        """Nobody has made a step for longer than any step may take."""
+        limit = max(self._deadlines.first_step, self._deadlines.step)
+        idle = self._clock() - max(self._queue.last_step, self._life.phase_since)
+        return idle >= limit
+
+    def _group_stopped(self) -> None:
+        """One worker of a group makes no step, so none does: find out which one it was."""
+        workers = [
+            member for member in self._members.live("worker") if self._losses.in_group(member)
+        ]
+        absent = sorted(set(range(self._workers)) - {member.rank for member in workers})
+        if absent:
+            names = [f"worker {rank}" for rank in absent]
+            self._fail(f"{_names(names)} did not come for an epoch of mode sync", "first_step")
+            return
+        quietest = max(workers, key=self._queue.unheard)
+        quiet = self._queue.unheard(quietest)
+        if quiet >= _SILENT_WORKER_SECONDS:
+            said = "has reported nothing" if math.isinf(quiet) else f"was silent for {quiet:.0f} s"
+            self._blame(quietest, f"{said} and makes no step: it is stopped or hangs")
+            return
+        epoch = self._life.row.epoch
+        slowest = min(workers, key=lambda member: self._queue.rows_of(member, epoch))
+        rows = self._queue.rows_of(slowest, epoch)
+        self._blame(slowest, f"makes no step and has the fewest rows of the epoch ({rows})")
+
+    def _blame(self, member: Member, what: str) -> None:
+        limits = "cluster.deadlines.step and first_step"
+        self._life.fail(
+            member.name, f"{what}; in mode sync the other workers wait for it ({limits})"
+        )
+
     def _flush(self) -> None:
         if self._life.in_phase() >= self._deadlines.barrier:
             late = self._phases.not_flushed(self._life.row)
             names = _names(_member_names(late))
             self._fail(f"{names} did not finish pushing at the end of the epoch", "barrier")
+
+    def _chore(self) -> None:
+        if self._life.in_phase() >= self._deadlines.barrier:
+            worker = self._phases.chore_worker()
+            who = worker.name if worker else "any worker"
+            self._fail(f"the tables were not shrunk by {who}", "barrier")
 
     def _fail(self, what: str, deadline: str) -> None:
         seconds = getattr(self._deadlines, deadline)

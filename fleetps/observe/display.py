@@ -10,7 +10,7 @@ from rich.console import Console
 from fleetps.coordinator.reports import Status
 from fleetps.observe.live import LiveDisplay
 from fleetps.observe.logs import JsonFormatter, LogFormat
-from fleetps.observe.news import EpochNews, Periodic
+from fleetps.observe.news import News, Periodic
 from fleetps.observe.output import Lasting
 from fleetps.observe.results import results_table
 from fleetps.observe.words import epoch_line, progress_line
@@ -50,14 +50,16 @@ class PlainDisplay:
 
     def __init__(self, every: float, console: Console) -> None:
         self._console = console
-        self._news = EpochNews()
+        self._news = News()
         self._periodic = Periodic(every)
 
     def note(self, text: str) -> None:
         self._line(text)
 
     def update(self, status: Status) -> None:
-        for result in self._news.of(status):
+        for loss in self._news.losses(status):
+            self._line(loss)
+        for result in self._news.epochs(status):
             self._line(epoch_line(result, status.epochs))
         if status.job in ("waiting", "running") and self._periodic.due(status):
             self._line(progress_line(status))
@@ -87,14 +89,16 @@ class JsonDisplay:
         self._log.setLevel(logging.INFO)
         self._log.propagate = False  # standard error has the log; this is the program's output
         self._log.handlers = [handler]
-        self._news = EpochNews()
+        self._news = News()
         self._periodic = Periodic(every)
 
     def note(self, text: str) -> None:
         self._log.info(text)
 
     def update(self, status: Status) -> None:
-        for result in self._news.of(status):
+        for loss in self._news.losses(status):
+            self._record(loss, "worker-lost", {})
+        for result in self._news.epochs(status):
             self._record(
                 epoch_line(result, status.epochs), "epoch", json.loads(result.model_dump_json())
             )

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleetps.coordinator.reports import Status, WorkerStatus
-from fleetps.observe.news import EpochNews
+from fleetps.observe.news import News
 from fleetps.observe.results import results_table
 from fleetps.observe.words import count, decimals, duration, epoch_line, phase_line
 
@@ -18,7 +18,7 @@ _MOST_WORKERS = 16
 class LiveDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._news = EpochNews()
+        self._news = News()
         self._live = Live(console=console, refresh_per_second=4, transient=True)
         self._live.start()
 
@@ -26,7 +26,9 @@ class LiveDisplay:
         self._console.print(text, markup=False, highlight=False)
 
     def update(self, status: Status) -> None:
-        for result in self._news.of(status):
+        for loss in self._news.losses(status):
+            self.note(loss)
+        for result in self._news.epochs(status):
             self.note(epoch_line(result, status.epochs))
         self._live.update(job_panel(status))
 

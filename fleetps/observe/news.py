@@ -6,16 +6,22 @@ from collections.abc import Callable
 from fleetps.coordinator.reports import EpochResult, Status
 
 
-class EpochNews:
-    """Which epochs have ended since the last look."""
+class News:
+    """Which epochs have ended, and which workers were lost, since the last look."""
 
     def __init__(self) -> None:
-        self._seen = 0
+        self._epochs = 0
+        self._lost = 0
 
-    def of(self, status: Status) -> tuple[EpochResult, ...]:
-        new = status.history[self._seen :]
-        self._seen = len(status.history)
+    def epochs(self, status: Status) -> tuple[EpochResult, ...]:
+        new = status.history[self._epochs :]
+        self._epochs = len(status.history)
         return new
+
+    def losses(self, status: Status) -> tuple[str, ...]:
+        new = status.workers_lost - self._lost
+        self._lost = status.workers_lost
+        return status.losses[-new:] if new > 0 else ()
 
 
 class Periodic:

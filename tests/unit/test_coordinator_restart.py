@@ -89,7 +89,7 @@ def test_a_run_that_is_not_to_be_gone_on_with_is_set_aside(tmp_path, how):
         rig.service.heartbeat("w0", "exited")
         rig.service.heartbeat("w1", "exited")
     elif how == "failed":
-        rig.service.fail("w0", "broken")
+        rig.service.fail("s0", "broken")
     elif how == "other job":
         rig.job = make_job(tmp_path, job={"seed": 7})
     state = rig.job.run_dir / "coordinator.sqlite"

@@ -43,11 +43,12 @@ def epoch(number: int = 0) -> EpochResult:
 
 def status(**changes: object) -> Status:
     base = Status(
-        name="quickstart", job="running", generation=0, phase="train", epoch=0, epochs=2,
+        name="quickstart", job="running", generation=0, phase="train",
+        mode="async", epoch=0, epochs=2,
         rows_total=2000, rows_done=500, phase_rows_total=1000, phase_rows_done=500,
         rows_per_second=250.0, loss=0.512345, eta=6.0, seconds=12.0, workers=(worker(),),
         servers=(ServerStatus(rank=0, address="h:1", state="serving", heartbeat_age=0.1),),
-        missing=(), history=(), loss_curve=(),
+        max_lead=None, workers_lost=0, losses=(), missing=(), history=(), loss_curve=(),
         accounting=Accounting(total=10, leased=12, done=7, held=3, returned=2, repeated=2,
                               waiting=0, quarantined=0),
         failure=None, reason="", exit_code=None, best_auc=0.8123, versions={},
