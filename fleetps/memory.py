@@ -4,7 +4,7 @@ from fleet_config.errors import FleetError, UserError
 from fleet_config.job import Job
 from fleet_config.modes import GeoMode
 from fleet_config.section import AUTO
-from fleet_config.tables import bytes_per_row, local_bytes, local_rows
+from fleet_config.tables import NaiveRule, bytes_per_row, local_bytes, local_rows
 from fleetps.data.dataset import load_dataset
 from fleetps.system.memory import available_memory
 
@@ -28,12 +28,21 @@ def distinct_ids(job: Job) -> int | None:
 
 def row_bytes(job: Job) -> dict[str, int]:
     """Bytes of a row on a server, by table."""
-    return {name: bytes_per_row(table.dim, table.rule) for name, table in job.tables.items()}
+    geo = "geo" in job.mode_names  # servers only add: the rules' state is in the workers
+    return {
+        name: bytes_per_row(table.dim, NaiveRule() if geo else table.rule)
+        for name, table in job.tables.items()
+    }
+
+
+def server_rows(job: Job, ids: int) -> int:
+    """Rows of each table on all servers together."""
+    return min(ids, worker_rows(job, ids) or ids)
 
 
 def server_table_bytes(job: Job, ids: int) -> int:
     """Bytes of all tables on each server."""
-    return sum(row_bytes(job).values()) * ids // job.cluster.servers
+    return sum(row_bytes(job).values()) * server_rows(job, ids) // job.cluster.servers
 
 
 def worker_rows(job: Job, ids: int) -> int:
@@ -46,7 +55,8 @@ def worker_rows(job: Job, ids: int) -> int:
 
 def worker_row_bytes(job: Job) -> int:
     """Bytes of one row of all tables together on a worker in geo mode."""
-    return sum(local_bytes(table, 1) for table in job.tables.values())
+    marks = 4  # which rows a task needs
+    return sum(local_bytes(table, 1) for table in job.tables.values()) + marks
 
 
 def worker_table_bytes(job: Job, ids: int) -> int:

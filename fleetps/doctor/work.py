@@ -91,10 +91,11 @@ def _tables(job: Job, ids: int) -> Iterator[Finding]:
 def table_lines(job: Job, ids: int) -> Iterator[str]:
     """What each table is expected to take on each server and, in geo mode, on each worker."""
     servers = job.cluster.servers
+    server_rows = memory.server_rows(job, ids)
     for name, size in memory.row_bytes(job).items():
         yield (
-            f"{name}: about {size} bytes for each of {ids:,} rows, "
-            f"{_mb(size * ids / servers)} on each of {servers} server{'s' * (servers > 1)}"
+            f"{name}: about {size} bytes for each of {server_rows:,} rows, "
+            f"{_mb(size * server_rows / servers)} on each of {servers} server{'s' * (servers > 1)}"
         )
     rows = memory.worker_rows(job, ids)
     for name, table in job.tables.items() if rows else ():

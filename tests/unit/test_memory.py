@@ -11,6 +11,7 @@ import pytest
 from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleet_config.roles import Role
+from fleet_config.tables import NaiveRule, bytes_per_row
 from fleetps import launch, memory
 from fleetps.agents.worker import WorkerAgent
 from fleetps.doctor.probe import Probe
@@ -59,18 +60,21 @@ def test_memory_of_the_tables(make_job) -> None:
     assert memory.worker_table_bytes(job, IDS) == 0
     geo = make_job({"name": "geo"}, tables=tables)
     assert memory.worker_rows(geo, IDS) == 1 << 24
-    assert memory.worker_row_bytes(geo) == 4 * 17 + 4 * (2 + 2 * 2 + 2)
+    assert memory.worker_row_bytes(geo) == 4 * 17 + 4 * (2 + 2 * 2 + 2) + 4
     geo = make_job({"name": "geo", "vocabulary": 5000}, tables=tables)
     assert memory.worker_table_bytes(geo, IDS) == 5000 * memory.worker_row_bytes(geo)
+    # On the servers rows have no state, and ids beyond the vocabulary no rows of their own.
+    assert memory.row_bytes(geo)["wide"] == bytes_per_row(2, NaiveRule())
+    assert memory.server_table_bytes(geo, IDS) == 5000 * sum(memory.row_bytes(geo).values())
 
 
 def test_the_plan_says_bytes_and_rows_of_each_table(make_job) -> None:
     job = make_job({"name": "geo", "vocabulary": 100_000}, cluster={"servers": 4})
     size = memory.row_bytes(job)["embedding"]
     servers, workers = table_lines(job, IDS)
-    each = size * IDS / 4 / MB
+    each = size * 100_000 / 4 / MB
     assert servers == (
-        f"embedding: about {size} bytes for each of 1,000,000 rows, {each:.0f} MB on each of 4 "
+        f"embedding: about {size} bytes for each of 100,000 rows, {each:.1f} MB on each of 4 "
         "servers"
     )
     # dim 17 and the two sums of AdaGrad
@@ -83,13 +87,13 @@ def test_local_tables_that_do_not_fit_are_refused_with_the_sizes_that_would(
     job = make_job("geo")
     memory.check_worker_memory(make_job("sync"), 1000)
     available(2000)
-    each = (1 << 24) * 76 // MB + 500
+    each = (1 << 24) * 80 // MB + 500
     memory.check_worker_memory(job, 1)
     with pytest.raises(UserError) as caught:
         memory.check_worker_memory(job, 2)
-    fitting = 500 * MB // 76
+    fitting = 500 * MB // 80
     assert str(caught.value) == (
-        f"mode geo keeps 16,777,216 rows of table embedding in each worker: with 76 bytes a row "
+        f"mode geo keeps 16,777,216 rows of table embedding in each worker: with 80 bytes a row "
         f"about {each:,} MB, for 2 here {2 * each:,} MB, but only 2,000 MB are available; set "
         f"mode.vocabulary to at most {fitting:,} or make tables.*.dim smaller"
     )
