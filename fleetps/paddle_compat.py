@@ -290,6 +290,24 @@ def copy_program(program: Any) -> Any:
     return copy
 
 
+class SharedScope:
+    """A scope beside the global one, in which variables may share the memory of those in there.
+
+    Programs that run between calls of `train_from_dataset` belong in it. Symptom: such a call
+    deletes all scopes below the one that it trains in, those too in which an executor keeps the
+    programs that it has run; to run one again reads freed memory (signal 11, or strange errors).
+    """
+
+    def __init__(self) -> None:
+        self.scope = core.Scope()
+
+    def share(self, names: Sequence[str]) -> None:
+        """Let these variables be the global ones."""
+        for name in names:
+            tensor = paddle.static.global_scope().find_var(name).get_tensor()
+            self.scope.var(name).get_tensor()._share_data_with(tensor)
+
+
 def init_role() -> None:
     """Read this process's part from PADDLE_* variables.
 

@@ -13,7 +13,6 @@ from paddle.distributed import fleet
 
 from fleet_config.job import Job
 from fleet_config.modes import Mode, SyncMode
-from fleet_config.tables import local_rows
 from fleetps import paddle_compat
 from fleetps.data.dataset import Dataset
 from fleetps.training import dense, group, local_table, sparse, strict
@@ -33,6 +32,7 @@ CLIENT_FLAGS = {
     "pserver_connect_timeout_ms": 10_000,
     "pserver_timeout_ms": 500_000,
 }
+_COMPRESS = {"none": 0, "snappy": 1, "zlib": 3}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Programs:
 
 def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
     """Programs of a worker that pulls from and pushes to servers. Call after `fleet.init`."""
-    network, startup = _minimized(job, dataset)
+    network, startup = minimized(job, dataset)
     base = network.program
     sends = paddle_compat.remove_ops(base, ["send"])
     evaluate = base.clone(for_test=True)
@@ -173,13 +173,15 @@ def _agreement(trained: Any, names: list[str]) -> Any:
 
 def build_server(job: Job, dataset: Dataset) -> None:
     """What a server has to know, its tables. Call between `fleet.init` and `init_server`."""
-    _minimized(job, dataset)
+    minimized(job, dataset)
 
 
-def build_local(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
-    """Programs of a process that trains alone."""
+def build_local(
+    job: Job, dataset: Dataset, rows: int, on_batch: Hook, on_evaluated: Hook
+) -> Programs:
+    """Programs of a process that trains tables of its own, of so many rows each."""
     train, startup = paddle.static.Program(), paddle.static.Program()
-    tables = local_table.LocalTables(job.tables, local_rows(dataset.distinct_ids))
+    tables = local_table.LocalTables(job.tables, rows)
     with paddle.static.program_guard(train, startup), paddle.utils.unique_name.guard():
         network = build_network(job, dataset, tables.lookup)
         evaluate = train.clone(for_test=True)
@@ -202,7 +204,7 @@ def build_local(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) 
     )
 
 
-def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
+def minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
     """The network after Paddle's parameter-server passes, and the start-up program that they left.
 
     What is minimised is the summed loss divided by what the engine will multiply sparse gradients
@@ -224,9 +226,8 @@ def _minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
         fleet.distributed_optimizer(paddle.optimizer.SGD(1.0), strategy).minimize(objective)
         startup = paddle.static.default_startup_program()
     network = dataclasses.replace(network, program=objective.block.program)
-    paddle_compat.describe_tables(
-        lambda message: sparse.complete_description(job, message), CLIENT_FLAGS
-    )
+    flags = {**CLIENT_FLAGS, "pserver_communicate_compress_type": _COMPRESS[job.cluster.compress]}
+    paddle_compat.describe_tables(lambda message: sparse.complete_description(job, message), flags)
     return network, startup
 
 

@@ -11,11 +11,13 @@ from paddle.distributed import fleet
 
 from fleet_config.errors import TryAgain
 from fleet_config.job import Job
+from fleet_config.tables import local_rows
 from fleetps import paddle_compat
 from fleetps.coordinator.client import ADDRESS
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.data.dataset import Dataset
-from fleetps.training import build, dense, group
+from fleetps.training import build, dense, group, sparse
+from fleetps.training.build import Hook, Programs
 
 INITIALISED = "dense-initialised"
 POLL_SECONDS = 0.1
@@ -24,9 +26,7 @@ POLL_SECONDS = 0.1
 class Engine(Protocol):
     """What the worker's loop needs of the parameters."""
 
-    def build(
-        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
-    ) -> build.Programs:
+    def build(self, job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
         """Build the programs and make the parameters ready."""
 
     def enter(self, mode: str) -> int:
@@ -36,11 +36,14 @@ class Engine(Protocol):
             How many workers make each step together.
         """
 
+    def prepare(self, data: Any, *, training: bool) -> None:
+        """A task is about to begin; its rows are in memory."""
+
     def task_done(self) -> None:
         """A training task has ended."""
 
-    def chore(self, action: str) -> None:
-        """Do what the coordinator asks one worker to do while nobody trains."""
+    def chore(self, action: str, epoch: int) -> None:
+        """Do what the coordinator asks one worker to do after an epoch, while nobody trains."""
 
     def refresh(self) -> None:
         """Take over the newest dense parameters."""
@@ -55,11 +58,10 @@ class Engine(Protocol):
 class LocalEngine:
     """One process, no servers: every mode is the same."""
 
-    def build(
-        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
-    ) -> build.Programs:
+    def build(self, job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
         """See `Engine`."""
-        programs = build.build_local(job, dataset, on_batch, on_evaluated)
+        rows = local_rows(dataset.distinct_ids)
+        programs = build.build_local(job, dataset, rows, on_batch, on_evaluated)
         paddle.static.Executor(paddle.CPUPlace()).run(programs.startup)
         return programs
 
@@ -67,12 +69,14 @@ class LocalEngine:
         """Nothing to do: there is nobody to agree with."""
         return 1
 
+    def prepare(self, data: Any, *, training: bool) -> None:
+        """Nothing to fetch."""
+
     def task_done(self) -> None:
         """Nothing to exchange."""
 
-    def chore(self, action: str) -> None:
-        """See `Engine`."""
-        raise NotImplementedError(action)
+    def chore(self, action: str, epoch: int) -> None:
+        """Nothing to do: such jobs are refused."""
 
     def refresh(self) -> None:
         """Nothing to do: there is one copy."""
@@ -91,7 +95,7 @@ class ServerEngine:
     worker 0 at every flush, so that what the servers hold is always a whole model.
     """
 
-    _programs: build.Programs
+    _programs: Programs
     _job: Job
 
     def __init__(self, client: Coordinator, instance: str, rank: int) -> None:
@@ -101,13 +105,11 @@ class ServerEngine:
         self._mode = ""
         self._connected = False
 
-    def build(
-        self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
-    ) -> build.Programs:
+    def build(self, job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
         """See `Engine`. Worker 0's initial dense values go to the servers before anybody pulls."""
         paddle_compat.init_role()
         self._job = job
-        self._programs = build.build_worker(job, dataset, on_batch, on_evaluated)
+        self._programs = self.programs(job, dataset, on_batch, on_evaluated)
         self._run(self._programs.startup)
         self._wait_for_servers(job)
         if self._rank != 0:
@@ -117,6 +119,10 @@ class ServerEngine:
         fleet.init_worker()
         self._client.arrive(self._instance, INITIALISED)
         return self._programs
+
+    def programs(self, job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
+        """What `build` makes ready."""
+        return build.build_worker(job, dataset, on_batch, on_evaluated)
 
     def _run(self, program: Any) -> None:
         paddle.static.Executor(paddle.CPUPlace()).run(program)
@@ -134,12 +140,16 @@ class ServerEngine:
         self._mode = mode
         return self._job.cluster.workers if mode == "sync" else 1
 
+    def prepare(self, data: Any, *, training: bool) -> None:
+        """Nothing to fetch: every batch pulls what it needs."""
+
     def task_done(self) -> None:
         """Nothing to exchange: it was pushed as it was learnt."""
 
-    def chore(self, action: str) -> None:
+    def chore(self, action: str, epoch: int) -> None:
         """See `Engine`."""
-        raise NotImplementedError(action)
+        assert action == "shrink", action
+        sparse.shrink(self._job, epoch)
 
     def _connect(self) -> None:
         if self._connected:

@@ -39,6 +39,7 @@ from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.evaluate import ScoreCounter
 from fleetps.training.feed import DataError, Feed, LoadingTask
 from fleetps.training.gate import Gate
+from fleetps.training.geo_engine import GeoEngine
 from fleetps.training.reporter import Reporter
 from fleetps.training.schedule import factor
 from fleetps.training.status_file import STATUS_FILE, StatusFile
@@ -100,7 +101,7 @@ class Worker:
             self._engine.flush()
             self._client.arrive(self._instance, lease.name)
         elif isinstance(lease, Chore):
-            self._engine.chore(lease.action)
+            self._engine.chore(lease.action, lease.epoch)
             self._client.arrive(self._instance, lease.name)
         elif isinstance(lease, Wait):
             time.sleep(lease.seconds)
@@ -136,6 +137,7 @@ class Worker:
         self._hook.begin(
             lambda step: self._rate(first + together * step), self._programs.learning_rate
         )
+        self._engine.prepare(data, training=True)
         self._reporter.begin(task.id)
         self._gate.begin(task.epoch)
         self._executor.train_from_dataset(
@@ -158,6 +160,7 @@ class Worker:
             # Everybody has flushed before the coordinator leases the first evaluation task.
             self._engine.refresh()
             self._training = False
+        self._engine.prepare(data, training=False)
         self._scores.reset()
         self._executor.infer_from_dataset(
             self._programs.evaluate, data, thread=self._job.cluster.threads
@@ -183,7 +186,8 @@ def work() -> None:
     instance = os.environ["FLEETPS_INSTANCE"]
     job, dataset = child.load(rank)
     client = CoordinatorClient.from_environment()
-    Worker(job, dataset, client, instance, ServerEngine(client, instance, rank)).run()
+    engine = GeoEngine if "geo" in job.mode_names else ServerEngine
+    Worker(job, dataset, client, instance, engine(client, instance, rank)).run()
 
 
 def _work_alone() -> None:
