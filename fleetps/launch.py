@@ -106,7 +106,8 @@ class _Launch:
         )
 
     def _supervise(self, fleet: Fleet, view: JobView) -> None:
-        while not fleet.done():
+        # The coordinator ends by itself when the job is done; an agent that hangs isn't waited for.
+        while not fleet.done() and not self._host.finished():
             self._check(fleet, view)
             view.look()
             time.sleep(_POLL_SECONDS)

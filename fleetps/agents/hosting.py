@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 
 from fleet_config.errors import (
+    EXIT_OK,
     EXIT_STOPPED,
     EXIT_USER,
     FleetError,
@@ -80,6 +81,10 @@ class HostedCoordinator:
         address = address_file.read_text(encoding="utf-8").strip()
         self._client = CoordinatorClient(address, read_token(self._env), deadline=_CALL_SECONDS)
         _log.info("the coordinator listens at %s", address)
+
+    def finished(self) -> bool:
+        """It has ended because the job is done."""
+        return self._child is not None and self._child.poll() == EXIT_OK
 
     def check(self) -> None:
         """Raise if it has ended."""

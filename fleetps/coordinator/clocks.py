@@ -43,9 +43,10 @@ class Lead:
 class Clocks:
     """The workers of one epoch that are in the race, by their instance.
 
-    A worker that enters starts where the slowest stands that is waited for. Who isn't waited for
-    (beyond the quorum) is moved up to there too, so that nobody has to wait for it later, when
-    another worker leaves. So the slowest place never goes back, and no lead exceeds the staleness.
+    A worker that enters starts where the slowest stands that is waited for. When one leaves, those
+    further back, for whom nobody waited (beyond the quorum), enter anew: otherwise the others might
+    have to wait until they have caught up. So the slowest place never goes back, and no lead
+    exceeds the staleness.
     """
 
     def __init__(self, staleness: int, quorum: float) -> None:
@@ -66,15 +67,19 @@ class Clocks:
 
     def leave(self, worker: str) -> None:
         """It is lost, has left or has nothing to do; unknown workers may leave too."""
-        if self._hands.pop(worker, None) is not None:
-            self._move_slowest()
+        if self._hands.pop(worker, None) is None:
+            return
+        self._hands = {
+            name: hand for name, hand in self._hands.items() if hand.clock >= self._slowest
+        }
+        self._move_slowest()
 
     def lead(self, worker: str) -> Lead | None:
         """None while it is not in the race."""
         hand = self._hands.get(worker)
         if hand is None:
             return None
-        return Lead(hand.clock, hand.clock - self._slowest)
+        return Lead(hand.clock, max(hand.clock - self._slowest, 0))
 
     def _move_slowest(self) -> None:
         if not self._hands:
@@ -83,5 +88,3 @@ class Clocks:
         # Rounded against floats: 0.8 of 5 are exactly 4.
         waited_for = math.ceil(self._quorum * len(clocks) - 1e-9)
         self._slowest = clocks[len(clocks) - waited_for]
-        for hand in self._hands.values():
-            hand.offset += max(self._slowest - hand.clock, 0)

@@ -93,6 +93,7 @@ class Losses:
         again: bool,
     ) -> None:
         self._let_go(member)
+        again = again and self._life.row.phase != "finish"  # nobody is needed any more
         self._members.set_gone(member, "registered" if again else "exited")
         member.returns = again
         if self._life.over:

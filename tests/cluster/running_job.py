@@ -29,6 +29,7 @@ cluster:
   servers: {servers}
   workers: {workers}
   heartbeat: 0.5
+  restarts: {restarts}
   deadlines: {{rendezvous: {rendezvous}, stop: 8}}
 data: {{path: {data}, batch_size: 256}}
 tables: {{embedding: {{dim: 9}}}}
@@ -46,6 +47,7 @@ def job_file(
     workers: int = 1,
     epochs: int = 1,
     rendezvous: int = 60,
+    restarts: int = 3,
 ) -> Path:
     """A small job; with many epochs it runs until something ends it."""
     file = directory / f"{name}.yaml"
@@ -55,6 +57,7 @@ def job_file(
         workers=workers,
         epochs=epochs,
         rendezvous=rendezvous,
+        restarts=restarts,
         data=data,
         output=directory / "runs",
     )

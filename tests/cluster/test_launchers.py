@@ -28,7 +28,7 @@ Fleetrun = Callable[..., Program]
 def fleetrun(tmp_path: Path, small_data: Path) -> Fleetrun:
     def start(workers_option: str, *, epochs: int = FOREVER, servers: int = 1) -> Program:
         # The environment that the launcher makes says how many there are, not the job file.
-        file = job_file(tmp_path, small_data, servers=3, workers=3, epochs=epochs)
+        file = job_file(tmp_path, small_data, servers=3, workers=3, epochs=epochs, restarts=0)
         command = [FLEETRUN, f"--server_num={servers}", f"{workers_option}=2"]
         return Program([*command, str(ROOT / "train.py"), "--config", str(file)], tmp_path)
 
@@ -94,15 +94,37 @@ def test_a_killed_launcher_leaves_nobody(fleetrun: Fleetrun, workers_option: str
     nobody_left()
 
 
-@pytest.mark.parametrize("which", ["PADDLE_TRAINER_ID=1", "TRAINING_ROLE=PSERVER"])
-@pytest.mark.parametrize(("workers_option", "code"), [(NEWER, None), (OLDER, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("workers_option", "which", "code"),
+    [
+        (NEWER, "PADDLE_TRAINER_ID=1", None),
+        (NEWER, "TRAINING_ROLE=PSERVER", None),
+        (OLDER, "TRAINING_ROLE=PSERVER", -signal.SIGTERM),
+    ],
+)
 def test_a_killed_agent_fails_the_launcher(
-    fleetrun: Fleetrun, workers_option: str, code: int | None, which: str
+    fleetrun: Fleetrun, workers_option: str, which: str, code: int | None
 ) -> None:
     program = training(fleetrun(workers_option))
     one("train.py", "--config", env=which).kill()
     ended = program.exit_code(LAUNCHER_SECONDS)
     assert ended != EXIT_OK if code is None else ended == code, program.everything()
+    nobody_left()
+
+
+def test_the_older_launcher_goes_on_without_a_killed_agent(
+    fleetrun: Fleetrun, tmp_path: Path
+) -> None:
+    """It doesn't notice, and the job does without the worker."""
+    program = training(fleetrun(OLDER))
+    one("train.py", "--config", env="PADDLE_TRAINER_ID=1").kill()
+    log = tmp_path / "log/workerlog.0"
+    wait_until(
+        lambda: "worker 1: not heard of for" in log.read_text(), 30, "the loss", log.read_text
+    )
+    assert "; the job goes on without it" in log.read_text()
+    program.send(signal.SIGTERM)
+    assert program.exit_code(LAUNCHER_SECONDS) == -signal.SIGTERM, program.everything()
     nobody_left()
 
 

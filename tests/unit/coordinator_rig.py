@@ -62,7 +62,8 @@ def make_job(root: Path, **sections: Any) -> Job:
         "data": {"path": str(root / "data"), "task_rows": 25},
     }
     for name, section in sections.items():
-        settings[name] = {**settings.get(name, {}), **section}
+        merged = isinstance(section, dict) and name in settings
+        settings[name] = {**settings[name], **section} if merged else section
     return Job.model_validate(settings)
 
 

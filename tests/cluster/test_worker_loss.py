@@ -1,0 +1,129 @@
+"""A worker that dies in mode async: the job goes on, and every row is trained all the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running_job import FLEETPS, Program, job_file, nobody_left, one, processes, wait_until
+
+from fleet_config.errors import EXIT_OK, EXIT_TRY_AGAIN
+
+pytestmark = pytest.mark.cluster
+
+ROWS = 20_000
+TEST_ROWS = 4_000
+Launch = Callable[..., Program]
+
+
+@pytest.fixture
+def launch(tmp_path: Path, small_data: Path) -> Launch:
+    def start(**job: int) -> Program:
+        file = job_file(tmp_path, small_data, **job)
+        return Program([*FLEETPS, "launch", "--config", str(file)], tmp_path)
+
+    return start
+
+
+def kill(*words: str, env: str) -> None:
+    """The one process; what it leaves behind is gone too when this returns."""
+    victim = one(*words, env=env)
+    children = victim.children()
+    victim.kill()
+    for process in (victim, *children):
+        process.wait(20)
+
+
+def all_rows_are_trained(run: Path, epochs: int) -> None:
+    rows = json.loads((run / "result.json").read_text())["accounting"]
+    assert rows["total"] == rows["done"] == epochs * (ROWS + TEST_ROWS)
+    assert rows["leased"] == rows["done"] + rows["returned"]
+    assert rows["held"] == rows["waiting"] == rows["quarantined"] == 0
+    assert rows["repeated"] == rows["returned"]
+
+
+def events(run: Path, kind: str) -> list[dict[str, str]]:
+    found = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [event for event in found if event["kind"] == kind]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_is_replaced(launch: Launch, tmp_path: Path, rank: int) -> None:
+    """Rank 0 is the one that made the dense table: its replacement must not do so again."""
+    program = launch(workers=2, epochs=12)
+    program.wait_for_output("epoch 2/12: AUC")
+    kill("fleetps.training.worker", env=f"PADDLE_TRAINER_ID={rank}")
+    assert program.exit_code(180) == EXIT_OK, program.everything()
+    nobody_left()
+    run = tmp_path / "runs/job"
+    all_rows_are_trained(run, 12)
+    (lost,) = events(run, "worker-lost")
+    assert lost["who"] == f"worker {rank}"
+    assert lost["text"].startswith("its Paddle process ended: killed by SIGKILL")
+    assert lost["text"].endswith("; it is started again")
+    assert f"worker {rank}: its Paddle process ended: killed by SIGKILL" in program.out
+    assert program.err == ""
+    history = json.loads((run / "result.json").read_text())["history"]
+    # A dense table made anew would throw the model back to where it began.
+    assert min(epoch["auc"] for epoch in history[2:]) > history[0]["auc"] - 0.01
+
+
+def test_a_killed_agent_is_replaced(launch: Launch, tmp_path: Path) -> None:
+    program = launch(workers=2, epochs=12)
+    program.wait_for_output("epoch 2/12: AUC")
+    kill("fleetps.main", env="WORKER_INDEX=1")
+    assert program.exit_code(180) == EXIT_OK, program.everything()
+    nobody_left()
+    run = tmp_path / "runs/job"
+    all_rows_are_trained(run, 12)
+    (lost,) = events(run, "worker-lost")
+    assert lost["who"] == "worker 1"
+    assert lost["text"].startswith("its agent (process ")
+    assert lost["text"].endswith("; it is started again")
+
+
+def test_one_of_two_is_given_up(launch: Launch, tmp_path: Path) -> None:
+    program = launch(workers=2, epochs=6, restarts=0)
+    program.wait_for_output("epoch 2/6: AUC")
+    kill("fleetps.training.worker", env="PADDLE_TRAINER_ID=1")
+    assert program.exit_code(180) == EXIT_OK, program.everything()
+    nobody_left()
+    all_rows_are_trained(tmp_path / "runs/job", 6)
+    (lost,) = events(tmp_path / "runs/job", "worker-lost")
+    assert lost["text"].endswith("; the job goes on without it")
+
+
+def test_the_only_worker_is_given_up_in_the_end(launch: Launch) -> None:
+    program = launch(workers=1, epochs=10_000, restarts=1)
+    program.wait_for_output("AUC")
+    kill("fleetps.training.worker", env="PADDLE_TRAINER_ID=0")
+    wait_until(lambda: bool(processes("fleetps.training.worker")), 30, "it to be started again")
+    kill("fleetps.training.worker", env="PADDLE_TRAINER_ID=0")
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    (sentence,) = program.err.splitlines()
+    assert sentence.startswith("worker 0: its Paddle process ended: killed by SIGKILL")
+    assert sentence.endswith(
+        "it had been started again 1 time (cluster.restarts); no other worker is left"
+    )
+
+
+def test_a_stopped_worker_does_not_hold_the_others_up(launch: Launch, tmp_path: Path) -> None:
+    """Its machine is gone: nothing is heard of its agent for five heartbeats."""
+    program = launch(workers=2, epochs=8)
+    program.wait_for_output("epoch 2/8: AUC")
+    for process in (
+        one("fleetps.main", env="WORKER_INDEX=1"),
+        one("fleetps.training.worker", env="PADDLE_TRAINER_ID=1"),
+    ):
+        process.send_signal(signal.SIGSTOP)
+    run = tmp_path / "runs/job"
+    wait_until(lambda: bool(events(run, "worker-lost")), 30, "the loss to be noticed")
+    (lost,) = events(run, "worker-lost")
+    assert lost["text"].startswith("not heard of for")
+    assert program.exit_code(120) == EXIT_OK, program.everything()
+    nobody_left()
+    all_rows_are_trained(run, 8)
