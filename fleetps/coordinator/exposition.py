@@ -38,6 +38,8 @@ class _StatusCollector(Collector):
         yield from _job(status)
         yield from _accounting(status)
         yield from _members(status)
+        yield from _workers(status)
+        yield from _servers(status)
         if status.history:
             yield from _last_epoch(status.history[-1])
 
@@ -61,6 +63,10 @@ def _job(status: Status) -> Iterator[Metric]:
     yield from _gauge("train_loss", "Mean loss, recent", status.loss)
     yield from _gauge("eta_seconds", "Seconds of training left", status.eta)
     yield from _gauge("job_seconds", "Seconds since the job began", status.seconds)
+    yield from _gauge("max_lead", "The furthest a worker was ahead, in steps", status.max_lead)
+    yield CounterMetricFamily(
+        "fleetps_workers_lost", "Workers that died while the job went on", status.workers_lost
+    )
 
 
 def _accounting(status: Status) -> Iterator[Metric]:
@@ -91,13 +97,35 @@ def _members(status: Status) -> Iterator[Metric]:
         for member in found:
             age.add_metric([role, str(member.rank)], member.heartbeat_age)
     yield age
+
+
+def _workers(status: Status) -> Iterator[Metric]:
     rows = CounterMetricFamily("fleetps_worker_rows", "Training rows reported", labels=["rank"])
     speed = GaugeMetricFamily("fleetps_worker_rows_per_second", "Rows a second", labels=["rank"])
+    lead = GaugeMetricFamily(
+        "fleetps_worker_lead", "Steps ahead of the slowest that is waited for", labels=["rank"]
+    )
+    waited = CounterMetricFamily(
+        "fleetps_worker_waited_seconds", "Waited for slower workers", labels=["rank"]
+    )
     for worker in status.workers:
-        rows.add_metric([str(worker.rank)], worker.rows)
-        speed.add_metric([str(worker.rank)], worker.rows_per_second)
+        rank = [str(worker.rank)]
+        rows.add_metric(rank, worker.rows)
+        speed.add_metric(rank, worker.rows_per_second)
+        waited.add_metric(rank, worker.waited)
+        if worker.lead is not None:
+            lead.add_metric(rank, worker.lead)
+    yield from (rows, speed, lead, waited)
+
+
+def _servers(status: Status) -> Iterator[Metric]:
+    rows = GaugeMetricFamily(
+        "fleetps_server_rows", "Rows that a server holds", labels=["rank", "table"]
+    )
+    for server in status.servers:
+        for table, count in server.rows.items():
+            rows.add_metric([str(server.rank), table], count)
     yield rows
-    yield speed
 
 
 def _last_epoch(result: EpochResult) -> Iterator[Metric]:

@@ -1,18 +1,20 @@
 """The live display on a terminal: epoch results, under them a bar and a line per worker."""
 
+from collections.abc import Sequence
+
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fleetps.coordinator.reports import Status, WorkerStatus
+from fleetps.coordinator.reports import ServerStatus, Status, WorkerStatus
 from fleetps.observe.news import News
 from fleetps.observe.results import results_table
 from fleetps.observe.words import count, decimals, duration, epoch_line, phase_line
 
-# More workers than fit on a screen are summed up in one line.
-_MOST_WORKERS = 16
+# More members than fit on a screen are summed up in one line.
+_MOST_MEMBERS = 16
 
 
 class LiveDisplay:
@@ -54,22 +56,34 @@ def job_panel(status: Status) -> RenderableType:
         f"loss {decimals(status.loss)}",
         f"{duration(status.eta)} left",
     )
-    workers = Table.grid(padding=(0, 2))
-    for worker in status.workers[:_MOST_WORKERS]:
+    workers, servers = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
+    for worker in status.workers[:_MOST_MEMBERS]:
         workers.add_row(*_worker_cells(worker))
-    hidden = len(status.workers) - _MOST_WORKERS
-    return (
-        Group(bar, workers, Text(f"and {hidden} more workers"))
-        if hidden > 0
-        else Group(bar, workers)
+    for server in status.servers[:_MOST_MEMBERS]:
+        servers.add_row(*_server_cells(server))
+    return Group(
+        bar, workers, *_more(status.workers, "workers"), servers, *_more(status.servers, "servers")
     )
 
 
+def _more(members: Sequence[object], what: str) -> list[Text]:
+    hidden = len(members) - _MOST_MEMBERS
+    return [Text(f"and {hidden} more {what}")] if hidden > 0 else []
+
+
 def _worker_cells(worker: WorkerStatus) -> tuple[str, ...]:
-    return (
+    cells = (
         f"  worker {worker.rank}",
         worker.state,
         f"{count(worker.rows)} rows",
         f"{count(worker.rows_per_second)} rows/s",
         f"loss {decimals(worker.loss)}",
     )
+    if worker.lead is None:
+        return cells
+    return (*cells, f"{count(worker.lead)} steps ahead, waited {worker.waited:.0f} s")
+
+
+def _server_cells(server: ServerStatus) -> tuple[str, ...]:
+    rows = [f"{count(rows)} rows in {table}" for table, rows in server.rows.items()]
+    return (f"  server {server.rank}", server.state, ", ".join(rows))

@@ -33,7 +33,8 @@ def phase_line(status: Status) -> str:
         return status.job
     if status.phase == "finish":
         return "finishing"
-    return f"epoch {min(status.epoch + 1, status.epochs)}/{status.epochs} {status.phase}"
+    mode = "" if status.mode == "async" else f" ({status.mode})"
+    return f"epoch {min(status.epoch + 1, status.epochs)}/{status.epochs} {status.phase}{mode}"
 
 
 def progress_line(status: Status) -> str:

@@ -19,9 +19,11 @@ from fleetps.agents import paddle_launcher
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, local_environment, paddle_environment
 from fleetps.agents.membership import any_present, end_of
+from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import ServerStatus
 from fleetps.main import main, sizes_of
+from fleetps.system.signals import StopRequest
 
 
 def paddle_role(servers: str, workers: str, **more: str) -> Role:
@@ -142,6 +144,50 @@ class TestChildDirectory:
         log.write_text("KeyError: 'x'\n")
         reason = ChildDirectory(tmp_path).reason(1, log)
         assert reason == "its Paddle process ended: exit code 1 (KeyError: 'x')"
+
+    def test_a_servers_tables(self, tmp_path: Path, job: Job) -> None:
+        directory = ChildDirectory(tmp_path)
+        assert directory.tables() == {}
+        (tmp_path / "tables.json").write_text('{"embedding": 0, "wide": 2}')
+        assert directory.tables() == {"embedding": 0, "wide": 2}
+        directory.prepare(job)
+        assert directory.tables() == {}
+
+
+def worker_agent(tmp_path: Path, **settings: object) -> WorkerAgent:
+    job = Job.model_validate(
+        {"job": {"name": "a", "output": tmp_path}, "data": {"path": tmp_path}, **settings}
+    )
+    role = resolve_role({"ROLE": "WORKER", "COORDINATOR": "127.0.0.1:1"})
+    return WorkerAgent(job, role, "127.0.0.1:1", StopRequest(), 1.0)
+
+
+class TestDeadWorkers:
+    KILLED, CRASHED, STOPPED = -signal.SIGKILL, -signal.SIGSEGV, 143
+
+    def test_it_is_started_again_unless_it_is_done_or_the_user_must_act(self, tmp_path) -> None:
+        agent = worker_agent(tmp_path)
+        ends = (self.KILLED, self.CRASHED, 1, 75, self.STOPPED, 0, EXIT_USER)
+        assert [agent.starts_again(code) for code in ends] == [True] * 5 + [False] * 2
+
+    def test_not_for_ever(self, tmp_path) -> None:
+        assert not worker_agent(tmp_path, cluster={"restarts": 0}).starts_again(self.KILLED)
+
+    @pytest.mark.parametrize(
+        ("mode", "restarts", "code", "waits"),
+        [
+            ("async", 3, KILLED, False),
+            ("async", 3, CRASHED, False),
+            ("async", 0, CRASHED, True),  # it would end the job: perhaps a server died first
+            ("async", 3, STOPPED, True),  # perhaps the whole job is stopped
+            ("sync", 3, KILLED, False),
+            ("sync", 3, CRASHED, True),  # perhaps another worker died first
+            ("sync", 3, EXIT_USER, False),
+        ],
+    )
+    def test_whether_a_peer_may_be_the_cause(self, tmp_path, mode, restarts, code, waits) -> None:
+        agent = worker_agent(tmp_path, mode=mode, cluster={"restarts": restarts})
+        assert agent.follows(code) == waits
 
 
 class TestEnds:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +41,11 @@ class PaddlesPort(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         command = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         accepted = self.path == "/PsService/service" and "table_id" in command
-        self._answer(json.dumps({"err_code": 0 if accepted else -1, "err_msg": ""}))
+        answer = {"err_code": 0 if accepted else -1, "err_msg": ""}
+        if command["cmd_id"] == 20:
+            sizes = {0: (1234, 1000), 3: (0, 0)}.get(command["table_id"])
+            answer["data"] = base64.b64encode(struct.pack("<qq", *sizes) if sizes else b"").decode()
+        self._answer(json.dumps(answer))
 
     def _answer(self, text: str) -> None:
         self.send_response(200)
@@ -75,10 +81,15 @@ class TestServerPort:
     def test_it_can_ask_for_the_end(self, serving: str) -> None:
         assert ServerPort(serving, 60, 60).ask_to_stop()
 
+    def test_it_tells_how_many_rows_a_table_has(self, serving: str) -> None:
+        port = ServerPort(serving, 60, 60)
+        assert [port.rows(table_id) for table_id in (0, 3, 1)] == [1234, 0, None]
+
     def test_nobody_there_to_be_asked(self, free_port: int) -> None:
         port = ServerPort(f"127.0.0.1:{free_port}", 60, 60)
         assert not port.check()
         assert not port.ask_to_stop()
+        assert port.rows(0) is None
 
     def test_a_server_that_never_comes(self, silent: str) -> None:
         port = ServerPort(silent, 0, 60)
@@ -186,6 +197,29 @@ class TestMembership:
         assert failure.log_tail == ("last line",)
         one.leave()
         two.leave()
+
+    def test_a_lost_process_is_reported_before_another_is_started(
+        self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLEETPS_TOKEN", "t")
+        host.start("127.0.0.1:0", new=True)
+        member = Membership(job, "worker", host.address, patience=5)
+        member.join("here", 0)
+        assert member.lose("it broke", ["last line"], -9).job == "waiting"
+        assert host.client.status().losses == ("worker 0: it broke; it is started again",)
+        member.leave()
+
+    def test_without_a_coordinator_no_other_is_started(
+        self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLEETPS_TOKEN", "t")
+        host.start("127.0.0.1:0", new=True)
+        member = Membership(job, "worker", host.address, patience=0.2)
+        member.join("here", 0)
+        host.end(0)
+        with pytest.raises(TryAgain, match="has not answered"):
+            member.lose("it broke", [], -9)
+        member.leave()
 
     def test_a_coordinator_that_is_gone(
         self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import inspect
 import socket
 import threading
 
@@ -15,6 +16,9 @@ from fleet_config.errors import TryAgain, UserError
 from fleetps.coordinator.access import read_token, with_token
 from fleetps.coordinator.app import make_app
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.protocol import Coordinator
+from fleetps.coordinator.requests import METHODS
+from fleetps.coordinator.service import JobService
 
 
 @contextlib.contextmanager
@@ -92,10 +96,40 @@ def test_every_method_answers_as_the_service_does(rig, client):
     assert lease.kind == "task"
     assert client.failed("w0", lease.task.id, "no luck").accepted
     assert client.release("w1").job == "running"
-    assert client.arrive("w1", "somewhere").job == "running"
+    assert client.arrive("w1", "somewhere", note="here").job == "running"
+    assert client.arrived(name="somewhere").notes == {1: "here"}
+    assert client.heartbeat("s0", "serving", {"rows.embedding": 7}).job == "running"
+    assert client.status().servers[0].rows == {"embedding": 7}
+    with pytest.raises(UserError, match="not of mode bounded"):
+        client.clock("w1", 0, 0)
     assert client.fail("w1", "broken", ["a", "b"], 2).exit_code == 2
     assert client.stop("too late").reason == "worker 1: broken"
     assert client.lease("w0").kind == "stop"
+
+
+def test_the_clock_over_http(tmp_path):
+    mode = {"name": "bounded", "staleness": 10, "check_every": 5}
+    rig = Rig(tmp_path, mode=mode)
+    rig.assemble()
+    with served(make_app(rig.service, None)) as address, CoordinatorClient(address) as client:
+        task = rig.task("w0")
+        assert client.clock("w0", epoch=0, steps=0).limit == 10
+        client.clock("w0", 0, 7)
+        client.progress("w0", task.id, 5, 1, 1.0, {"waited": 1.5})
+        metrics = httpx.get(f"http://{address}/metrics").text.splitlines()
+    assert 'fleetps_worker_lead{rank="0"} 0.0' in metrics
+    assert 'fleetps_worker_waited_seconds_total{rank="0"} 1.5' in metrics
+    assert "fleetps_max_lead 0.0" in metrics
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_the_same_arguments_everywhere(name):
+    declared = inspect.signature(getattr(Coordinator, name)).parameters
+    served_by = inspect.signature(getattr(JobService, name)).parameters
+    called = inspect.signature(getattr(CoordinatorClient, name)).parameters
+    assert list(declared) == list(served_by) == list(called)
+    defaults = [parameter.default for parameter in declared.values()]
+    assert defaults == [parameter.default for parameter in served_by.values()]
 
 
 def test_refusals_come_as_the_same_errors(client):
@@ -143,13 +177,17 @@ def test_with_the_token_programs_and_browsers_get_in(guarded):
 def test_the_page_and_the_metrics(rig, address):
     rig.assemble()
     rig.finish_task("w0", rig.task("w0"))
+    rig.service.heartbeat("s0", "serving", {"rows.embedding": 17})
+    rig.service.fail("w1", "killed", exit_code=-9, again=True)
     page = httpx.get(f"http://{address}/")
     assert page.headers["Content-Type"].startswith("text/html")
     assert "://" not in page.text.replace("http://www.w3.org/", "")  # nothing comes from elsewhere
     metrics = httpx.get(f"http://{address}/metrics").text.splitlines()
     assert 'fleetps_job_state{state="running"} 1.0' in metrics
     assert 'fleetps_task_rows{state="done"} 25.0' in metrics
-    assert 'fleetps_members{role="worker",state="running"} 2.0' in metrics
+    assert 'fleetps_members{role="worker",state="running"} 1.0' in metrics
+    assert 'fleetps_server_rows{rank="0",table="embedding"} 17.0' in metrics
+    assert "fleetps_workers_lost_total 1.0" in metrics
     assert 'fleetps_worker_rows_total{rank="0"} 25.0' in metrics
     assert 'fleetps_lease_rows_total{outcome="leased"} 25.0' in metrics
 

@@ -22,7 +22,7 @@ from fleetps.observe.display import JsonDisplay, PlainDisplay, make_display
 from fleetps.observe.job_view import show_failure
 from fleetps.observe.live import LiveDisplay, job_panel
 from fleetps.observe.logs import message_of, set_up_logging
-from fleetps.observe.news import Periodic
+from fleetps.observe.news import News, Periodic
 from fleetps.observe.results import results_table
 from fleetps.observe.words import duration, epoch_line, progress_line
 
@@ -251,3 +251,23 @@ class TestLogs:
     def test_a_foreign_line_is_its_own_message(self) -> None:
         assert message_of("Killed") == "Killed"
         assert message_of("12") == "12"
+
+
+def test_each_lost_worker_is_told_once() -> None:
+    news = News()
+    first = status(workers_lost=2, losses=("worker 0: killed", "worker 1: killed"))
+    assert news.losses(first) == first.losses
+    assert news.losses(first) == ()
+    # The status holds the last ones only.
+    assert news.losses(status(workers_lost=3, losses=("a", "b"))) == ("b",)
+
+
+def test_the_live_panel_shows_leads_and_the_servers_rows() -> None:
+    ahead = worker().model_copy(update={"lead": 12, "waited": 3.4})
+    server = ServerStatus(
+        rank=1, address="h:2", state="serving", heartbeat_age=0.1, rows={"embedding": 12345}
+    )
+    text = drawn(job_panel(status(mode="bounded", workers=(ahead,), servers=(server,))))
+    assert "epoch 1/2 train (bounded)" in text
+    assert "12 steps ahead, waited 3 s" in text
+    assert "server 1  serving  12,345 rows in embedding" in text
