@@ -48,6 +48,19 @@ class Left:
         with np.load(self.directory / f"pulled-{table}.npz") as values:
             return [values[name] for name in values.files]
 
+    def rows_by_server(self, moment: str, table: int = 0) -> dict[int, int]:
+        """How many rows of a table each server holds."""
+        found: dict[int, int] = {}
+        for file in (self.directory / moment / f"{table:03}").glob("part-*.gz"):
+            server = int(file.name.split("-")[1])
+            lines = gzip.decompress(file.read_bytes()).count(b"\n")
+            found[server] = found.get(server, 0) + lines
+        return found
+
+    def sent(self) -> int:
+        """Bytes that the worker wrote, nearly all of them to servers, in the first epoch."""
+        return int((self.directory / "sent").read_text())
+
     def server_dense(self, moment: str) -> np.ndarray:
         """All dense values on the server, in the order of the sorted names, to 6 digits."""
         files = sorted((self.directory / moment / "001").glob("part-*.gz"))
@@ -59,46 +72,52 @@ class Left:
 
 
 def run_probe(
-    job: Job, directory: Path, port: int, *, step_by_step: bool = False, shrinks: int = 0
+    job: Job, directory: Path, *ports: int, step_by_step: bool = False, shrinks: int = 0
 ) -> Left:
-    """One server, one worker with job.cluster.threads threads; fails unless both end well.
+    """A server per port, one worker with job.cluster.threads threads; fails unless it ends well.
 
     `step_by_step`: each batch's pushes reach the server alone and before the next batch.
     `shrinks`: evictions after the end, as if after so many epochs in which no id was seen.
     """
-    endpoint = f"127.0.0.1:{port}"
+    endpoints = [f"127.0.0.1:{port}" for port in ports]
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "PADDLE_PSERVERS_IP_PORT_LIST": endpoint,
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
         "PADDLE_TRAINERS_NUM": "1",
         "PADDLE_TRAINER_ID": "0",
-        "PADDLE_PORT": str(port),
+        "PADDLE_PORT": str(ports[0]),
         "POD_IP": "127.0.0.1",
         "STEP_BY_STEP": "1" if step_by_step else "",
         "SHRINKS": str(shrinks),
     }
-    server = _start("server", directory, job, {**env, "TRAINING_ROLE": "PSERVER"})
+    servers: list[subprocess.Popen[bytes]] = []
     try:
-        wait_until(lambda: _healthy(endpoint), SECONDS, "the server")
-        worker = _start("worker", directory, job, {**env, "TRAINING_ROLE": "TRAINER"})
+        for port in ports:
+            own = {**env, "TRAINING_ROLE": "PSERVER", "PADDLE_PORT": str(port)}
+            servers.append(_start("server", directory, job, own, f"server-{port}"))
+        wait_until(lambda: _all_healthy(endpoints, servers), SECONDS, "the servers")
+        worker = _start("worker", directory, job, {**env, "TRAINING_ROLE": "TRAINER"}, "worker")
         code = worker.wait(SECONDS)
         assert code == 0, (directory / "worker" / "log").read_text()[-5000:]
     finally:
-        server.send_signal(signal.SIGKILL)
-        server.wait()
+        for server in servers:
+            server.send_signal(signal.SIGKILL)
+            server.wait()
     return Left(directory / "worker")
 
 
 def run_local_probe(job: Job, directory: Path) -> Left:
     """The same without servers."""
-    local = _start("local", directory, job, {**os.environ, "PYTHONPATH": str(ROOT)})
+    local = _start("local", directory, job, {**os.environ, "PYTHONPATH": str(ROOT)}, "local")
     assert local.wait(SECONDS) == 0, (directory / "local" / "log").read_text()[-5000:]
     return Left(directory / "local")
 
 
-def _start(kind: str, directory: Path, job: Job, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    place = directory / kind
+def _start(
+    kind: str, directory: Path, job: Job, env: dict[str, str], name: str
+) -> subprocess.Popen[bytes]:
+    place = directory / name
     place.mkdir(parents=True)
     (place / "job.json").write_text(job.model_dump_json())
     with (place / "log").open("wb") as log:
@@ -107,7 +126,13 @@ def _start(kind: str, directory: Path, job: Job, env: dict[str, str]) -> subproc
         )
 
 
-def _healthy(endpoint: str) -> bool:
+def _all_healthy(endpoints: list[str], servers: list[subprocess.Popen[bytes]]) -> bool:
+    for server in servers:
+        assert server.poll() is None, "a server has ended; see its log"
+    return all(map(healthy, endpoints))
+
+
+def healthy(endpoint: str) -> bool:
     try:
         with urllib.request.urlopen(f"http://{endpoint}/health", timeout=1) as answer:
             return bool(answer.status == 200)

@@ -125,10 +125,14 @@ class ServerRow:
         self._first, self._factors = rule(), rule()
         self._bounds = bounds
 
-    def score(self, show_weight: float = 0.1, click_weight: float = 1.0) -> float:
-        return show_weight * (self.show - self.click) + click_weight * self.click
-
-    def push(self, gradient: Array, show: int, click: int, threshold: float = 0.0) -> None:
+    def push(
+        self,
+        gradient: Array,
+        show: int,
+        click: int,
+        admits: Callable[[float, float], bool] | None = None,
+    ) -> None:
+        """`admits`: whether a row of so many shows and clicks gets factors (None: every one)."""
         self.show += show
         self.click += click
         first = self._first(self.values[:1], gradient[:1], show)
@@ -136,4 +140,4 @@ class ServerRow:
         if self.has_factors:
             factors = self._factors(factors, gradient[1:], show)
         self.values = np.clip(np.concatenate([first, factors]), *self._bounds)
-        self.has_factors = self.has_factors or self.score() >= threshold - 1e-9
+        self.has_factors = self.has_factors or admits is None or admits(self.show, self.click)
