@@ -69,11 +69,12 @@ def _modes(job: Job) -> Iterator[Problem]:
 
 def _table(job: Job, name: str, table: Table) -> Iterator[Problem]:
     shards = job.table_shards(name)
-    if shards < job.cluster.servers:
+    servers = job.cluster.servers
+    if shards % servers:
         yield Problem(
             ("tables", name, "shards"),
-            f"table {name} has {shards} shards for {job.cluster.servers} servers, so some "
-            "servers would own nothing; use shards: auto",
+            f"table {name} has {shards} shards for {servers} servers, so some would hold more "
+            f"rows than others, or none; use a multiple of {servers}, or auto",
         )
     admission = table.admission
     if admission.threshold and not (admission.show_weight or admission.click_weight):

@@ -369,12 +369,12 @@ def test_sync_needs_one_thread(write) -> None:
     )
 
 
-def test_more_servers_than_shards(write) -> None:
+def test_shards_that_no_two_servers_can_share_alike(write) -> None:
     text = f"{LEAST}cluster:\n  servers: 3\ntables:\n  embedding:\n    shards: 2\n"
     (sentence,) = sentences(write, text)
     assert sentence == (
-        "job.yaml:7: table embedding has 2 shards for 3 servers, so some servers would own "
-        "nothing; use shards: auto"
+        "job.yaml:7: table embedding has 2 shards for 3 servers, so some would hold more rows than "
+        "others, or none; use a multiple of 3, or auto"
     )
 
 
