@@ -5,6 +5,7 @@ exit code this process then ends with.
 """
 
 import logging
+import math
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from fleet_config.roles import Role
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, paddle_environment
 from fleetps.agents.membership import OVER, Membership, end_of
+from fleetps.agents.paddle_launcher import launcher_pid
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import MemberRole
 from fleetps.system.logtail import tail
@@ -213,7 +215,7 @@ class Member:
         return end
 
     def _give_up(self, child: Child, code: int) -> JobState:
-        """The answer is the job's end; TryAgain: the others go on without this member."""
+        """The job's end; TryAgain: the others go on, and this member isn't needed to the end."""
         reason = self.child_directory().reason(code, child.log)
         if self._restarts:
             reason += (
@@ -221,9 +223,13 @@ class Member:
                 f"time{'s' * (self._restarts > 1)} (cluster.restarts)"
             )
         answer = self._fail(child, reason, code)
-        if answer.job not in OVER:
-            raise TryAgain(f"{self.membership.name}: {reason}; the job goes on without it")
-        return answer
+        if answer.job in OVER:
+            return answer
+        sentence = f"{self.membership.name}: {reason}; the job goes on without it"
+        if launcher_pid(os.environ) is None:
+            raise TryAgain(sentence)
+        _log.warning("%s; waiting for its end, because the launcher would end it all", sentence)
+        return self._wait_until_over(math.inf) or self.membership.stop_job(self._stop.reason)
 
     def _fail(self, child: Child, reason: str, code: int | None) -> JobState:
         return self.membership.fail(reason, tail(child.log), code)

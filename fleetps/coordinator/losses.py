@@ -93,7 +93,8 @@ class Losses:
         again: bool,
     ) -> None:
         self._let_go(member)
-        again = again and self._life.row.phase != "finish"  # nobody is needed any more
+        # Not for one that is needed no more, or whose place another one has taken meanwhile.
+        again = again and self._life.row.phase != "finish" and not self._members.replaced(member)
         self._members.set_gone(member, "registered" if again else "exited")
         member.returns = again
         if self._life.over:

@@ -88,6 +88,11 @@ class Members:
                 by_rank[member.rank] = member
         return [by_rank[rank] for rank in sorted(by_rank)]
 
+    def replaced(self, member: Member) -> bool:
+        """Another live member has its rank."""
+        others = (other for other in self.live(member.role) if other is not member)
+        return any(other.rank == member.rank for other in others)
+
     def join(
         self, role: MemberRole, instance: str, address: str, rank: int | None
     ) -> tuple[Member, bool]:

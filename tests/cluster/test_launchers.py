@@ -61,19 +61,29 @@ def test_a_job_ends_by_itself(fleetrun: Fleetrun, tmp_path: Path, workers_option
 @pytest.mark.parametrize(
     ("workers_option", "code"), [(NEWER, EXIT_TRY_AGAIN), (OLDER, -signal.SIGTERM)]
 )
-@pytest.mark.parametrize(
-    ("role", "which"), [("worker", "PADDLE_TRAINER_ID=1"), ("server", "FLEETPS_RANK=0")]
-)
-def test_a_lost_process_fails_the_launcher(
-    fleetrun: Fleetrun, tmp_path: Path, workers_option: str, code: int, role: str, which: str
+def test_a_lost_server_fails_the_launcher(
+    fleetrun: Fleetrun, tmp_path: Path, workers_option: str, code: int
 ) -> None:
     program = training(fleetrun(workers_option))
-    one(f"fleetps.training.{role}", env=which).kill()
+    one("fleetps.training.server").kill()
     assert program.exit_code(LAUNCHER_SECONDS) == code, program.everything()
     nobody_left()
-    rank = which[-1]
-    said = f"{role} {rank}: its Paddle process ended: killed by SIGKILL"
+    said = "server 0: its Paddle process ended: killed by SIGKILL"
     assert said in (tmp_path / "log/workerlog.0").read_text()
+
+
+@pytest.mark.parametrize("workers_option", [NEWER, OLDER])
+def test_a_lost_worker_is_done_without(
+    fleetrun: Fleetrun, tmp_path: Path, workers_option: str
+) -> None:
+    program = training(fleetrun(workers_option, epochs=4))
+    one("fleetps.training.worker", env="PADDLE_TRAINER_ID=1").kill()
+    assert program.exit_code(120) == EXIT_OK, program.everything()
+    nobody_left()
+    log = (tmp_path / "log/workerlog.0").read_text()
+    assert "worker 1: its Paddle process ended: killed by SIGKILL" in log
+    assert "; the job goes on without it" in log
+    assert "epoch 4/4: AUC" in log
 
 
 @pytest.mark.parametrize(("workers_option", "code"), [(NEWER, 15), (OLDER, -signal.SIGTERM)])

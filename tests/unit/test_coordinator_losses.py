@@ -44,6 +44,21 @@ def test_a_silent_worker_is_lost(rig):
     assert rig.register("worker", "replacement") == 0
 
 
+def test_one_that_was_only_cut_off_comes_back(rig):
+    rig.pass_time(11, "s0", "w1")
+    assert rig.service.lease("w0").kind == "stop"
+    rig.service.fail("w0", "it was told that it had left", exit_code=75, again=True)
+    assert rig.service.lease("w0").kind == "task"
+
+
+def test_but_not_to_a_place_that_another_one_has_taken(rig):
+    rig.pass_time(11, "s0", "w1")
+    assert rig.register("worker", "replacement") == 0
+    rig.service.fail("w0", "it was told that it had left", exit_code=75, again=True)
+    assert rig.service.lease("w0").kind == "stop"
+    assert lost(rig)[1] == ("worker 0", "it was told that it had left; the job goes on without it")
+
+
 def test_the_last_worker_ends_the_job_and_is_named(rig):
     rig.service.fail("w1", "it ended", exit_code=-9)
     state = rig.service.fail("w0", "it ended too", ["last line"], exit_code=-9)
