@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleet_config.explain import Problem, listed
+from fleet_config.section import AUTO
 from fleet_config.tables import Table
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ def _modes(job: Job) -> Iterator[Problem]:
             ("optimizer", "accumulate"),
             f"optimizer.accumulate ({job.optimizer.accumulate}) is not for mode geo, which "
             "exchanges what many batches have changed; remove it and raise mode.steps",
+        )
+    if "geo" in job.mode_names and job.data.task_rows != AUTO:
+        yield Problem(
+            ("data", "task_rows"),
+            f"data.task_rows ({job.data.task_rows}) is not for mode geo, which exchanges after "
+            "each task and so cuts tasks of mode.steps batches; remove it",
         )
 
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from fleet_config.section import AUTO, AutoOrCount, Count, Section
+from fleet_config.section import AUTO, AutoOrRows, Count, Section
 
 
 class AsyncMode(Section):
@@ -35,7 +35,7 @@ class GeoMode(Section):
 
     name: Literal["geo"] = "geo"
     steps: Count = 100
-    vocabulary: AutoOrCount = AUTO
+    vocabulary: AutoOrRows = AUTO
 
 
 class BoundedMode(Section):

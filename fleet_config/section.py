@@ -42,6 +42,8 @@ def text_of(pattern: str, description: str) -> AfterValidator:
 
 
 AutoOrCount: TypeAlias = Annotated[int | Literal["auto"], PlainValidator(_whole_number_or_auto(1))]
+# Of a table that a process trains by itself: one row is that of the padding id.
+AutoOrRows: TypeAlias = Annotated[int | Literal["auto"], PlainValidator(_whole_number_or_auto(2))]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 CountOrZero: TypeAlias = Annotated[int, Field(ge=0)]
 Positive: TypeAlias = Annotated[float, Field(gt=0)]

@@ -196,7 +196,7 @@ MISTAKES = {
         "mode.strict is not a setting of geo; geo takes name, steps and vocabulary"
     ),
     "mode={name: geo, vocabulary: 0}": (
-        "mode.vocabulary must be auto or a whole number of at least 1, not 0"
+        "mode.vocabulary must be auto or a whole number of at least 2, not 0"
     ),
     "mode={name: bounded, quorum: 0}": "mode.quorum must be a number greater than 0, not 0",
     "mode={name: bounded, staleness: 4}": (
@@ -353,6 +353,11 @@ tables:
             for line, key in enumerate(("admission.threshold", "eviction", "delta_threshold"), 7)
         ),
     ]
+    (sentence,) = sentences(write, f"{LEAST}mode: geo\n", "data.task_rows=1000")
+    assert sentence == (
+        "--set data.task_rows=1000: data.task_rows (1000) is not for mode geo, which exchanges "
+        "after each task and so cuts tasks of mode.steps batches; remove it"
+    )
     schedule = "mode=[{mode: geo, epochs: 1}, {mode: async, epochs: 1}]"
     (sentence,) = sentences(write, LEAST, "job.epochs=2", schedule)
     assert sentence == (
