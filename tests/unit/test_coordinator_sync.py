@@ -4,7 +4,7 @@ import math
 
 import pytest
 from coordinator_rig import Rig, finish, work
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet_config.errors import EXIT_TRY_AGAIN, EXIT_USER, UserError
@@ -15,6 +15,7 @@ def rows_of(part):
     return {(s.shard, s.start + row) for s in part.slices for row in range(s.rows)}
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     sizes=st.lists(st.integers(0, 60), min_size=1, max_size=5),
     task_rows=st.integers(1, 50),
