@@ -18,11 +18,12 @@ from fleet_config.errors import UserError
 from fleetps.installation import check_installation
 
 RPC_BODY_LIMIT = 2 << 30
+_ALL_REDUCE = {"ring_id": 0, "use_calc_stream": True}
 
 check_installation()
 import paddle  # noqa: E402  the check above must come first
 from google.protobuf import text_format  # noqa: E402
-from paddle.base import core  # noqa: E402
+from paddle.base import core, framework  # noqa: E402
 from paddle.distributed import fleet  # noqa: E402
 from paddle.distributed.ps import the_one_ps  # noqa: E402
 from paddle.distributed.ps.utils.public import get_the_one_recv_context  # noqa: E402
@@ -116,7 +117,7 @@ def never_pull_dense(program: Any) -> None:
     Symptom: in `sync` the servers' dense values are those of the last epoch's end, and they
     overwrite the worker's in the middle of a step.
     """
-    program._fleet_opt = {"trainer": "MultiTrainer", "device_worker": "Hogwild"}
+    program._fleet_opt = None
 
 
 def flush() -> None:
@@ -190,7 +191,23 @@ def append_all_reduce(tensor: Any) -> None:
         type="c_allreduce_sum",
         inputs={"X": [tensor]},
         outputs={"Out": [tensor]},
-        attrs={"ring_id": 0, "use_calc_stream": True},
+        attrs=_ALL_REDUCE,
+    )
+
+
+def insert_barrier(program: Any, before: str) -> None:
+    """Insert an all-reduce before the first op of this type."""
+    block = program.global_block()
+    index = next(i for i, op in enumerate(block.ops) if op.type == before)
+    token = block.create_var(name=f"barrier.{before}", shape=[1], dtype="float32")
+    attrs = {"shape": [1], "value": 1.0, "dtype": token.dtype}
+    block._insert_op(index, type="fill_constant", outputs={"Out": [token]}, attrs=attrs)
+    block._insert_op(
+        index + 1,
+        type="c_allreduce_sum",
+        inputs={"X": [token]},
+        outputs={"Out": [token]},
+        attrs=_ALL_REDUCE,
     )
 
 
@@ -269,11 +286,34 @@ def remove_ops(program: Any, types: Sequence[str]) -> list[Operator]:
     return removed[::-1]
 
 
-def remove_all_ops(program: Any) -> None:
-    """Leave nothing but a program's variables."""
-    block = program.global_block()
+def make_temporary(parameter: Any) -> None:
+    """Let each training thread have its own of this variable, which was made as a parameter.
+
+    Symptom: a parameter is shared by all threads; and one that just isn't persistable can't be
+    cloned with its program ("has been created before").
+    """
+    parameter.persistable = False
+    parameter.desc.set_is_parameter(False)
+    block, name = parameter.block, parameter.name
+    block.vars[name] = framework.Variable(
+        block, name=name, shape=parameter.shape, dtype=parameter.dtype, persistable=False
+    )
+
+
+def append_ops(program: Any, ops: Sequence[Operator]) -> None:
+    """Append operators that were taken out, to the present block."""
+    block = program.current_block()
+    for op in ops:
+        block.append_op(type=op.type, inputs=op.inputs, outputs=op.outputs, attrs=op.attrs)
+
+
+def empty_copy(program: Any) -> Any:
+    """A program with the same variables and no ops."""
+    copy = program.clone()
+    block = copy.global_block()
     for index in reversed(range(len(block.ops))):
         block._remove_op(index)
+    return copy
 
 
 def copy_program(program: Any) -> Any:

@@ -78,13 +78,13 @@ def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook)
         _call(on_batch, train[name], network.loss_sum, network.label)
         if _is_strict(mode):
             with _appending(train[name], paddle.static.Program()):
-                strict.append_step_end(job.cluster.workers)
+                strict.append_step_end(train[name], job.cluster.workers)
     _call(on_evaluated, evaluate, network.logit, network.label)
     together = "sync" in train and job.cluster.workers > 1
     return Programs(
         train=train,
         settle=settle,
-        agree=_agreement(train["sync"], [*names, *updated.state]) if together else None,
+        agree=group.agreement(train["sync"], [*names, *updated.state]) if together else None,
         evaluate=evaluate,
         startup=startup,
         feeds=[base.global_block().var(feed.name) for feed in network.feeds],
@@ -123,11 +123,9 @@ class _Updates:
 
     def settling(self) -> Any:
         """The update alone, with the gradients accumulated so far."""
-        program = paddle_compat.copy_program(self.network.program)
+        program = paddle_compat.empty_copy(self.network.program)
         with _appending(program, paddle.static.Program()):
-            gradients = self._gradients(program)
-            paddle_compat.remove_all_ops(program)
-            dense.settle(self.job.optimizer, gradients, self._way)
+            dense.settle(self.job.optimizer, self.names, self._way)
         return program
 
     @property
@@ -162,13 +160,6 @@ def _appending(program: Any, startup: Any) -> Iterator[None]:
         paddle.utils.unique_name.guard("update."),
     ):
         yield
-
-
-def _agreement(trained: Any, names: list[str]) -> Any:
-    program = paddle_compat.copy_program(trained)
-    paddle_compat.remove_all_ops(program)
-    group.agree(program, names)
-    return program
 
 
 def build_server(job: Job, dataset: Dataset) -> None:

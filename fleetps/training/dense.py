@@ -127,24 +127,24 @@ def update(settings: Optimizer, gradients: Gradients, way: Way) -> Updated:
         return _step(settings, gradients.names, means, way.sends)
     sums = [*(gradient * gradients.to_sum for gradient in found), gradients.rows]
     if settings.accumulate == 1:
-        return _update_with(settings, gradients, sums, way)
-    kept, count = _accumulated(gradients)
+        return _update_with(settings, gradients.names, sums, way)
+    kept, count = _accumulated(gradients.names)
     for sum_, value in zip([*kept, count], [*sums, paddle.ones([1])], strict=True):
         paddle.assign(sum_ + value, sum_)
     updated: list[Updated] = []
 
     def when_due() -> None:
-        updated.append(_update_with(settings, gradients, kept, way))
+        updated.append(_update_with(settings, gradients.names, kept, way))
         _clear([*kept, count])
 
     paddle_compat.append_on_condition(count >= float(settings.accumulate), when_due)
     return updated[0]
 
 
-def settle(settings: Optimizer, gradients: Gradients, way: Way) -> None:
+def settle(settings: Optimizer, names: Sequence[str], way: Way) -> None:
     """Append an update with what was accumulated so far."""
-    sums, count = _accumulated(gradients)
-    _update_with(settings, gradients, sums, way)
+    sums, count = _accumulated(names)
+    _update_with(settings, names, sums, way)
     _clear([*sums, count])
 
 
@@ -155,20 +155,17 @@ def batches_accumulated() -> int:
 
 
 def _update_with(
-    settings: Optimizer,
-    gradients: Gradients,
-    sums: Sequence[Tensor],
-    way: Way,
+    settings: Optimizer, names: Sequence[str], sums: Sequence[Tensor], way: Way
 ) -> Updated:
     """`sums`: of the gradients, then of the rows."""
     *totals, rows = group.all_reduce(sums, way.workers)
-    return _step(settings, gradients.names, [total / rows for total in totals], way.sends)
+    return _step(settings, names, [total / rows for total in totals], way.sends)
 
 
-def _accumulated(gradients: Gradients) -> tuple[list[Tensor], Tensor]:
+def _accumulated(names: Sequence[str]) -> tuple[list[Tensor], Tensor]:
     """The sums so far of gradients and rows, and of how many batches they are."""
     block = paddle.static.default_main_program().global_block()
-    shapes = [block.var(name).shape for name in gradients.names]
+    shapes = [block.var(name).shape for name in names]
     sums = [_kept(f"{ACCUMULATED}.{index}", shape) for index, shape in enumerate([*shapes, [1]])]
     return sums, _kept(ACCUMULATED_BATCHES, [1])
 
@@ -205,15 +202,12 @@ def _step(
         block.append_op(type="assign", inputs={"X": olds[-1]}, outputs={"Out": news[-1]})
     updated = update_in_place(settings, list(zip(news, means, strict=True)))
     for name, old, new in zip(names, olds, news, strict=True):
-        # Not persistable = each thread has its own. Only now: the optimizer takes nothing but
-        # parameters.
-        new.persistable = False
+        paddle_compat.make_temporary(new)  # only now: the optimizer takes nothing but parameters
         block.append_op(type="assign", inputs={"X": new}, outputs={"Out": whole.var(name)})
         if sends:
             delta = whole.var(f"{name}@GRAD")
             block.append_op(
                 type="elementwise_sub", inputs={"X": old, "Y": new}, outputs={"Out": delta}
             )
-    for send in sends:
-        block.append_op(type=send.type, inputs=send.inputs, outputs=send.outputs, attrs=send.attrs)
+    paddle_compat.append_ops(program, sends)
     return updated

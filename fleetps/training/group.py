@@ -40,10 +40,21 @@ def all_reduce(values: Sequence[Tensor], workers: int) -> list[Tensor]:
     return [paddle.reshape(part, value.shape) for part, value in zip(parts, values, strict=True)]
 
 
-def agree(program: Any, names: Sequence[str]) -> None:
-    """Append ops that give every worker the values worker 0 has in these persistable variables."""
+def agreement(trained: Any, names: Sequence[str]) -> Any:
+    """A program that gives every worker the values worker 0 has.
+
+    Args:
+        names: persistable variables of the program `trained`.
+    """
+    program = paddle.static.Program()
     for name in names:
-        paddle_compat.append_broadcast(program.global_block().var(name))
+        like = trained.global_block().var(name)
+        paddle_compat.append_broadcast(
+            program.global_block().create_var(
+                name=name, shape=like.shape, dtype=like.dtype, persistable=True
+            )
+        )
+    return program
 
 
 def form(

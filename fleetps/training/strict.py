@@ -1,7 +1,8 @@
 """Mode `sync` with `strict: true`: N workers make the step that one would make on all their rows.
 
-Each worker's sparse pushes have to arrive before anybody pulls again, so every step ends with a
-flush and a barrier. It takes 0.1 s and more: the engine's flush sleeps that long at least.
+Nobody may push before all have pulled, nor pull again before every push has arrived, so there is a
+barrier before the pushes, and a flush and a barrier behind them. A step takes 0.1 s and more: the
+engine's flush sleeps that long at least.
 
 A row of an id seen for the first time is the one place where the order of pushes would matter. The
 engine makes the factors (all values but the first) when the first push arrives, and drops that
@@ -38,8 +39,13 @@ def _masked(rows: Tensor) -> Tensor:
     return paddle.concat([rows[:, :1], rows[:, 1:] * there], axis=1)
 
 
-def append_step_end(workers: int) -> None:
-    """Append the flush and the barrier to the default main program, after the pushes."""
+def append_step_end(program: Any, workers: int) -> None:
+    """Let nobody push before all have pulled, and nobody pull before all pushes have arrived.
+
+    Call inside `program_guard(program)`, at the end of the training program.
+    """
+    if workers > 1:
+        paddle_compat.insert_barrier(program, "distributed_push_sparse")
     token = paddle.ones([1])
     paddle_compat.call_after_batch(_flush, token, token)
     group.all_reduce([token], workers)

@@ -36,9 +36,10 @@ class Data:
     id. Some ids are seen late for the first time.
     """
 
-    def __init__(self, *, tags: bool = False, padding: bool = False) -> None:
+    def __init__(
+        self, *, tags: bool = False, padding: bool = False, rows: int = BATCH * STEPS
+    ) -> None:
         random = np.random.default_rng(7)
-        rows = BATCH * STEPS
         self.labels = random.integers(0, 2, rows)
         self.dense = random.normal(size=(rows, 2)).round(3)
         self.ids = [list(pair) for pair in random.integers(100, 110, (rows, 2))]

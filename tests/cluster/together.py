@@ -1,0 +1,139 @@
+"""Real servers and several real workers around a coordinator in this process, over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import uvicorn
+from probe_job import SECONDS, _healthy
+from running_job import ROOT, wait_until
+
+from fleet_config.job import Job
+from fleetps.coordinator.app import make_app
+from fleetps.coordinator.reports import Status
+from fleetps.coordinator.service import JobService
+from fleetps.data.dataset import load_dataset
+
+PROBE = Path(__file__).with_name("together_probe.py")
+
+
+@dataclass(frozen=True)
+class Together:
+    """What the processes of a job left."""
+
+    directory: Path
+    status: Status
+
+    def dense(self, worker: int, moment: str = "end") -> dict[str, np.ndarray]:
+        """Dense values of a worker; "servers" are what worker 0 pulled from them."""
+        with np.load(self.directory / f"worker-{worker}" / f"{moment}.npz") as values:
+            return dict(values)
+
+    def rows(self, dim: int) -> dict[int, np.ndarray]:
+        """id -> values of the row, over all servers."""
+        found = {}
+        for file in sorted((self.directory / "worker-0" / "end" / "000").glob("part-*.gz")):
+            for line in gzip.decompress(file.read_bytes()).decode().splitlines():
+                key, _slot, _unseen, _delta, _show, _click, *values = line.split()
+                found[int(key)] = np.array([float(value) for value in values[:dim]])
+        return found
+
+    def rows_per_server(self) -> list[int]:
+        """Stored rows by server."""
+        counts: dict[str, int] = {}
+        for file in (self.directory / "worker-0" / "end" / "000").glob("part-*.gz"):
+            server = file.name.split("-")[1]
+            lines = gzip.decompress(file.read_bytes()).count(b"\n")
+            counts[server] = counts.get(server, 0) + lines
+        return [counts[server] for server in sorted(counts)]
+
+
+def run_together(job: Job, directory: Path) -> Together:
+    """Run a job to its end; fails unless every worker ends with 0."""
+    service = JobService(job, load_dataset(job.data.path), run_dir=directory / "run")
+    with ExitStack() as stack:
+        stack.callback(service.close)
+        coordinator = stack.enter_context(_served(service))
+        ports = _free_ports(job.cluster.servers)
+        endpoints = [f"127.0.0.1:{port}" for port in ports]
+        for rank, endpoint in enumerate(endpoints):
+            service.register("server", f"server-{rank}", endpoint, rank, job.digest())
+        for rank in range(job.cluster.workers):
+            service.register("worker", f"worker-{rank}", "127.0.0.1", rank, job.digest())
+        for rank in range(job.cluster.servers):
+            server = _start("server", rank, job, directory, coordinator, endpoints)
+            stack.callback(_kill, server)
+        for rank, endpoint in enumerate(endpoints):
+            wait_until(lambda e=endpoint: _healthy(e), SECONDS, f"server {rank}")
+            service.heartbeat(f"server-{rank}", "serving")
+        workers = []
+        for rank in range(job.cluster.workers):
+            workers.append(_start("worker", rank, job, directory, coordinator, endpoints))
+            stack.callback(_kill, workers[-1])
+        for rank, worker in enumerate(workers):
+            code = worker.wait(SECONDS)
+            log = (directory / f"worker-{rank}" / "log").read_text()
+            assert code == 0, f"worker {rank} ended with {code}\n{log[-5000:]}"
+        return Together(directory, service.status())
+
+
+@contextmanager
+def _served(service: JobService) -> Iterator[str]:
+    """The service over HTTP on a free port of loopback; nobody here sends heartbeats."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(make_app(service, None), log_level="warning"))
+    thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(SECONDS)
+
+
+def _start(
+    kind: str, rank: int, job: Job, directory: Path, coordinator: str, endpoints: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    place = directory / f"{kind}-{rank}"
+    place.mkdir(parents=True)
+    (place / "job.json").write_text(job.model_dump_json())
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
+        "PADDLE_TRAINERS_NUM": str(job.cluster.workers),
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_PORT": endpoints[rank].split(":")[1] if kind == "server" else "0",
+        "POD_IP": "127.0.0.1",
+        "TRAINING_ROLE": "PSERVER" if kind == "server" else "TRAINER",
+        "FLEETPS_COORDINATOR": coordinator,
+        "FLEETPS_INSTANCE": f"{kind}-{rank}",
+        "FLEETPS_RANK": str(rank),
+    }
+    with (place / "log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, str(PROBE), kind], cwd=place, env=env, stdout=log, stderr=log
+        )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [server.getsockname()[1] for server in servers]

@@ -1,0 +1,67 @@
+"""A worker or server child that trains a linear model and leaves what it ends with.
+
+    python together_probe.py server|worker    in a directory with job.json, and the environment that
+                                              an agent gives
+
+A worker leaves its dense values at the end as end.npz, before it has asked the servers; worker 0
+also the servers' tables as Paddle saves them, in end/, and their dense values as servers.npz.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import probe  # noqa: F401  registers the model known_gradient
+
+from fleetps import models, paddle_compat
+from fleetps.coordinator.client import CoordinatorClient
+from fleetps.training import child, server, worker
+from fleetps.training.engines import ServerEngine
+
+
+@models.register("linear", models.Params)
+def linear(inputs: models.Inputs, _params: models.Params) -> Any:
+    """Logit = dense @ w + b + the sum of all values of the rows."""
+    dense = paddle.static.nn.fc(
+        inputs.dense,
+        1,
+        weight_attr=paddle.ParamAttr(name="w", initializer=paddle.nn.initializer.Constant(0.5)),
+        bias_attr=paddle.ParamAttr(name="b"),
+    )
+    return dense + paddle.sum(inputs.embedding(), axis=[1, 2], keepdim=False).reshape([-1, 1])
+
+
+class LeavingEngine(ServerEngine):
+    """Leaves what there is at the end."""
+
+    def close(self) -> None:
+        self._leave("end")
+        if self._rank == 0:
+            paddle_compat.save_tables(str(Path("end").absolute()))
+            self.refresh()
+            self._leave("servers")
+        super().close()
+
+    def _leave(self, name: str) -> None:
+        scope = paddle.static.global_scope()
+        values = {n: np.array(scope.find_var(n).get_tensor()) for n in self._programs.dense}
+        np.savez(f"{name}.npz", **values)
+
+
+def work() -> None:
+    rank = int(os.environ["PADDLE_TRAINER_ID"])
+    instance = os.environ["FLEETPS_INSTANCE"]
+    job, dataset = child.load(rank)
+    client = CoordinatorClient.from_environment()
+    engine = LeavingEngine(client, instance, rank)
+    worker.Worker(job, dataset, client, instance, engine).run()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    child.run(server.serve if sys.argv[1] == "server" else work)
