@@ -58,12 +58,13 @@ def test_a_bug_keeps_its_traceback() -> None:
         exit_code_of(lambda: 1 // 0)
 
 
-def test_help_names_the_commands(tmp_path: Path) -> None:
-    done = fleetps("--help", cwd=tmp_path)
-    assert done.returncode == 0
+def test_help_names_the_commands(capsys) -> None:
+    assert exit_code_of(lambda: cli.main(["--help"], standalone_mode=False)) == 0
+    said = capsys.readouterr().out
     for command in ("launch", "data", "doctor", "status"):
-        assert command in done.stdout
-    assert __version__ in fleetps("--version", cwd=tmp_path).stdout
+        assert command in said
+    assert exit_code_of(lambda: cli.main(["--version"], standalone_mode=False)) == 0
+    assert __version__ in capsys.readouterr().out
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -91,14 +92,21 @@ def test_help_loads_nothing_heavy() -> None:
     ],
 )
 def test_a_mistake_is_told_without_a_traceback(
-    tmp_path: Path, arguments: list[str], part: str
+    tmp_path: Path, monkeypatch, capsys, arguments: list[str], part: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(LEAST, encoding="utf-8")
-    done = fleetps(*arguments, cwd=tmp_path)
+    assert exit_code_of(lambda: cli.main(arguments, standalone_mode=False)) == 2
+    said = capsys.readouterr()
+    assert part in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+
+
+def test_the_command_is_a_process_with_an_exit_code(tmp_path: Path) -> None:
+    done = fleetps("launch", "--config", "none.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    assert part in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    assert done.stderr == "none.yaml does not exist; conf/ has ready job files\n"
 
 
 def test_an_error_is_json_where_lines_are_json(tmp_path: Path) -> None:

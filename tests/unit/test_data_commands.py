@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,7 @@ def test_a_stopped_conversion_leaves_nothing(tmp_path: Path, number: signal.Sign
     try:
         while not list(tmp_path.glob(".out.partial-*/train-00000*")):
             assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     finally:

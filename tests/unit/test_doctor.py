@@ -97,9 +97,8 @@ def test_a_wrong_model_is_found_without_starting_a_job() -> None:
     assert "did you mean deepfm?" in found.model_problem
 
 
-@pytest.mark.parametrize("hidden", [[64, 0], [64, "32"]])
-def test_wrong_sizes_are_found_too(hidden: list[object]) -> None:
-    found = probe.probe({"model": "deepfm", "params": {"hidden": hidden}})
+def test_wrong_sizes_are_found_too() -> None:
+    found = probe.probe({"model": "deepfm", "params": {"hidden": [64, 0]}})
     assert "model.params.hidden.1: Input should be" in found.model_problem
     assert found.paddle == "2.6.2"
     assert found.problem == ""

@@ -15,7 +15,7 @@ from fleetps import models
 from fleetps.data.dataset import load_dataset
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 from fleetps.training.program import Network, build_network
-from fleetps.training.sparse import lookup_on_servers
+from fleetps.training.sparse import ServerTables
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:paddle.base.layers.math_op_patch"
@@ -35,7 +35,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(data: Path) -> Iterator[Build]:
     def built(model: str) -> Network:
         job = {"job": {"name": "a"}, "data": {"path": data}, "model": {"name": model}}
-        return build_network(Job.model_validate(job), load_dataset(data), lookup_on_servers)
+        dataset = load_dataset(data)
+        lookup = ServerTables(dataset.columns).lookup
+        return build_network(Job.model_validate(job), dataset, lookup)
 
     paddle.enable_static()
     with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):

@@ -56,6 +56,8 @@ def test_model_parameters_are_checked() -> None:
         models.parse_params("dnn", {"hiden": [8]})
     with pytest.raises(UserError, match=r"model\.params\.hidden\.0: .* integer.*, not 'x'"):
         models.parse_params("dnn", {"hidden": ["x"]})
+    with pytest.raises(UserError, match=r"model\.params\.hidden\.1: .* greater than 0"):
+        models.parse_params("dnn", {"hidden": [64, 0]})
     with pytest.raises(UserError, match=r"no model is called 'deepfn'; did you mean deepfm\?"):
         models.get("deepfn")
 
