@@ -33,6 +33,8 @@ class Pace:
         if epoch != self._epoch:
             self._epoch, self._clocks = epoch, Clocks(mode.staleness, mode.quorum)
         reading = self._clocks.read(member.instance, steps)
+        if reading.slowest < steps:
+            self._queue.excuse(member)  # it may be waiting for the slowest, as it should
         lead = self.lead(member)
         if lead is not None:
             furthest = self._furthest.get(member.instance, 0)

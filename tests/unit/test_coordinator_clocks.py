@@ -199,6 +199,31 @@ class TestService:
         assert rig.service.lease("w1").kind == "wait"
         assert self.limit(rig, "w0", 10) == 20
 
+    def test_who_waits_for_a_slower_one_keeps_its_task(self, rig):
+        tasks = {name: rig.task(name) for name in ("w0", "w1")}
+        self.limit(rig, "w0", 0)
+        for step in range(10):  # one every 50 seconds
+            rig.service.progress("w1", tasks["w1"].id, step, step, 1.0)
+            self.limit(rig, "w1", step)
+            for _ in range(50):
+                self.limit(rig, "w0", 10)
+                rig.pass_time(1, "s0", "w0", "w1")
+        assert "lease-expired" not in rig.kinds()
+        rig.finish_task("w0", tasks["w0"])
+
+    def test_who_is_waited_for_and_makes_no_step_loses_its_task(self, rig):
+        tasks = {name: rig.task(name) for name in ("w0", "w1")}
+        for name, task in tasks.items():
+            self.limit(rig, name, 0)
+            rig.service.progress(name, task.id, 5, 1, 1.0)
+        for _ in range(61):
+            self.limit(rig, "w1", 0)
+            self.limit(rig, "w0", 10)
+            rig.pass_time(1, "s0", "w0", "w1")
+        expired = [e.who for e in rig.service.events().events if e.kind == "lease-expired"]
+        assert expired == ["worker 1"]
+        assert self.limit(rig, "w0", 10) == 20
+
     def test_without_a_task_it_does_not_enter(self, rig):
         rig.task("w0")
         assert self.limit(rig, "w0", 0) == 10
