@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,10 +18,16 @@ from fleetps.data.rows import peek_rows
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Dataset:
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = SyntheticSpec(rows=250, test_rows=50, distinct_ids=520, shard_rows=100)
-    return make_synthetic(tmp_path / "data", spec)
+    return make_synthetic(tmp_path_factory.mktemp("made") / "data", spec).path
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, made_once: Path) -> Dataset:
+    """One that a test may damage."""
+    return load_dataset(shutil.copytree(made_once, tmp_path / "data"))
 
 
 def test_a_data_set_is_read_as_it_was_written(dataset: Dataset) -> None:
