@@ -19,7 +19,7 @@ import pytest
 
 from fleet_config.errors import FleetError, Stopped, TryAgain, UserError
 from fleet_config.job import Job
-from fleetps.agents import hosting, membership
+from fleetps.agents import hosting, membership, server_port
 from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.membership import Membership
 from fleetps.agents.server_port import ServerPort
@@ -92,7 +92,8 @@ class TestServerPort:
         assert not port.ask_to_stop()
         assert port.rows(0) is None
 
-    def test_a_server_that_never_comes(self, silent: str) -> None:
+    def test_a_server_that_never_comes(self, silent: str, monkeypatch) -> None:
+        monkeypatch.setattr(server_port, "_ANSWER_SECONDS", 0.1)
         port = ServerPort(silent, 0, 60)
         with pytest.raises(TryAgain, match=rf"{silent} 0 s after its start .*server_start"):
             port.check()

@@ -148,11 +148,7 @@ def test_sigterm_ends_it_and_keeps_the_state(coordinator):
         assert process.wait(PATIENCE) == 143
     with coordinator.running() as (_, address), CoordinatorClient(address) as client:
         assert client.status().job == "running"
-
-
-def test_new_begins_anew(coordinator):
-    with coordinator.running() as (_, address), CoordinatorClient(address) as client:
-        _assemble(client, coordinator.job.digest())
+    # Unless it is told to forget it.
     with (
         coordinator.running("127.0.0.1:0", "--new") as (_, address),
         CoordinatorClient(address) as client,
