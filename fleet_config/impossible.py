@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleet_config.explain import Problem, listed
+from fleet_config.modes import SyncMode
 from fleet_config.section import AUTO
 from fleet_config.tables import Table
 
@@ -89,6 +90,14 @@ def _table(job: Job, name: str, table: Table) -> Iterator[Problem]:
             ("tables", name, "admission", "threshold"),
             f"no row of table {name} would ever reach admission.threshold with both show_weight "
             "and click_weight 0; raise one of them",
+        )
+    strict = any(isinstance(stage.mode, SyncMode) and stage.mode.strict for stage in job.stages)
+    if admission.threshold and strict:
+        yield Problem(
+            ("tables", name, "admission", "threshold"),
+            f"tables.{name}.admission.threshold is not for mode sync with strict: true, as the "
+            "gradients that new factors get would depend on whose push made them; remove one of "
+            "the two",
         )
     if table.eviction and table.eviction.every_epochs > job.job.epochs:
         yield Problem(

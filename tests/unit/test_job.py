@@ -374,6 +374,15 @@ def test_sync_needs_one_thread(write) -> None:
     )
 
 
+def test_strict_sync_and_admission(write) -> None:
+    text = (
+        f"{LEAST}tables:\n  embedding:\n    admission: {{threshold: 2}}\n"
+        "mode: {name: sync, strict: true}\n"
+    )
+    (sentence,) = sentences(write, text)
+    assert "tables.embedding.admission.threshold is not for mode sync with strict" in sentence
+
+
 def test_shards_that_no_two_servers_can_share_alike(write) -> None:
     text = f"{LEAST}cluster:\n  servers: 3\ntables:\n  embedding:\n    shards: 2\n"
     (sentence,) = sentences(write, text)
