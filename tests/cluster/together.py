@@ -8,14 +8,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import uvicorn
-from probe_job import SECONDS, _healthy
+from probe_job import SECONDS, healthy
 from running_job import ROOT, wait_until
 
 from fleet_config.job import Job
@@ -25,6 +26,7 @@ from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import load_dataset
 
 PROBE = Path(__file__).with_name("together_probe.py")
+NOBODY: Mapping[Any, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,16 @@ class Together:
             counts[server] = counts.get(server, 0) + lines
         return [counts[server] for server in sorted(counts)]
 
+    def steps(self, worker: int) -> np.ndarray:
+        """The times (one clock for all) at which a worker's batches ended."""
+        return np.loadtxt(self.directory / f"worker-{worker}" / "steps.txt")
 
-def run_together(job: Job, directory: Path) -> Together:
-    """Run a job to its end; fails unless every worker ends with 0."""
+
+def run_together(job: Job, directory: Path, slow: Mapping[int, float] = NOBODY) -> Together:
+    """Run a job to its end; fails unless every worker ends with 0.
+
+    `slow`: seconds that each batch of a worker takes longer.
+    """
     service = JobService(job, load_dataset(job.data.path), run_dir=directory / "run")
     with ExitStack() as stack:
         stack.callback(service.close)
@@ -74,11 +83,12 @@ def run_together(job: Job, directory: Path) -> Together:
             server = _start("server", rank, job, directory, coordinator, endpoints)
             stack.callback(_kill, server)
         for rank, endpoint in enumerate(endpoints):
-            wait_until(lambda e=endpoint: _healthy(e), SECONDS, f"server {rank}")
+            wait_until(lambda e=endpoint: healthy(e), SECONDS, f"server {rank}")
             service.heartbeat(f"server-{rank}", "serving")
         workers = []
         for rank in range(job.cluster.workers):
-            workers.append(_start("worker", rank, job, directory, coordinator, endpoints))
+            env = {"FLEETPS_PROBE_SLOW": str(slow.get(rank, 0.0))}
+            workers.append(_start("worker", rank, job, directory, coordinator, endpoints, env))
             stack.callback(_kill, workers[-1])
         for rank, worker in enumerate(workers):
             code = worker.wait(SECONDS)
@@ -102,7 +112,13 @@ def _served(service: JobService) -> Iterator[str]:
 
 
 def _start(
-    kind: str, rank: int, job: Job, directory: Path, coordinator: str, endpoints: Sequence[str]
+    kind: str,
+    rank: int,
+    job: Job,
+    directory: Path,
+    coordinator: str,
+    endpoints: Sequence[str],
+    more: Mapping[str, str] = NOBODY,
 ) -> subprocess.Popen[bytes]:
     place = directory / f"{kind}-{rank}"
     place.mkdir(parents=True)
@@ -119,6 +135,7 @@ def _start(
         "FLEETPS_COORDINATOR": coordinator,
         "FLEETPS_INSTANCE": f"{kind}-{rank}",
         "FLEETPS_RANK": str(rank),
+        **more,
     }
     with (place / "log").open("wb") as log:
         return subprocess.Popen(

@@ -4,13 +4,18 @@
                                               an agent gives
 
 A worker leaves its dense values at the end as end.npz, before it has asked the servers; worker 0
-also the servers' tables as Paddle saves them, in end/, and their dense values as servers.npz.
+also the servers' tables as Paddle saves them, in end/, and their dense values as servers.npz. Each
+leaves the times at which its batches ended, one per line, in steps.txt.
+
+FLEETPS_PROBE_SLOW: seconds that each batch takes longer on this worker. All begin their second
+batch together.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +23,12 @@ import numpy as np
 import paddle
 import probe  # noqa: F401  registers the model known_gradient
 
+from fleet_config.job import Job
 from fleetps import models, paddle_compat
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.data.dataset import Dataset
 from fleetps.training import child, server, worker
+from fleetps.training.build import Hook, Programs
 from fleetps.training.engines import ServerEngine
 
 
@@ -38,6 +46,24 @@ def linear(inputs: models.Inputs, _params: models.Params) -> Any:
 
 class LeavingEngine(ServerEngine):
     """Leaves what there is at the end."""
+
+    def build(self, job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
+        slow = float(os.environ["FLEETPS_PROBE_SLOW"])
+        with Path("steps.txt").open("w") as steps:
+            descriptor = os.dup(steps.fileno())
+
+        def timed(loss: Any, label: Any) -> None:
+            time.sleep(slow)
+            os.write(descriptor, f"{time.monotonic()}\n".encode())
+            self._meet(job.cluster.workers)
+            on_batch(loss, label)
+
+        return super().build(job, dataset, timed, on_evaluated)
+
+    def _meet(self, workers: int) -> None:
+        Path("begun").touch()
+        while len(list(Path("..").glob("worker-*/begun"))) < workers:
+            time.sleep(0.001)
 
     def close(self) -> None:
         self._leave("end")
