@@ -12,6 +12,8 @@ Stich, 2019). The state of rules and optimizers stays where it is, in each worke
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,17 +179,12 @@ def _send(shapes: dict[str, list[int]], sends: list[Operator]) -> Any:
     return program
 
 
-class _program:  # noqa: N801  a context manager
+@contextmanager
+def _program() -> Iterator[Any]:
     """A new program, to which operators are appended meanwhile."""
-
-    def __enter__(self) -> Any:
-        program = paddle.static.Program()
-        self._guard = paddle.static.program_guard(program, paddle.static.Program())
-        self._guard.__enter__()
-        return program
-
-    def __exit__(self, *error: object) -> None:
-        self._guard.__exit__(*error)
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()):
+        yield program
 
 
 def _block() -> Any:

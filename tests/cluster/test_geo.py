@@ -149,6 +149,25 @@ def test_two_workers_exchange_the_mean_of_their_changes(
         expected.check_servers(other)
 
 
+def test_several_tables(tmp_path: Path, free_port: int) -> None:
+    """The gradient of value j of a row is 1 + j / 2 times the known one."""
+    data = Data()
+    rule = {"name": "naive", "learning_rate": TABLE_RATE, "initial_range": RANGE}
+    tables = {"narrow": {"dim": 2, "rule": rule}, "wide": {"dim": 5, "rule": rule}}
+    job = geo_job(tmp_path, data, tables=tables, model={"name": "weighted_gradient"})
+    with cluster(job, tmp_path, [free_port], 1) as (worker,):
+        worker.train(0, TASK)
+        worker.ask("leave", "end")
+        changes = sparse_changes(data, 0, TASK)
+        found = [worker.left.rows("end", number) for number in range(len(tables))]
+    by_dim = {len(next(iter(rows.values()))) - 4: rows for rows in found}
+    for dim in (2, 5):
+        assert by_dim[dim].keys() == changes.keys()
+        for key, change in changes.items():
+            expected = [change * (1 + j / 2) for j in range(dim)]
+            assert by_dim[dim][key][4:] == pytest.approx(expected, abs=2e-5)
+
+
 def test_evaluation_makes_no_row(tmp_path: Path, free_port: int) -> None:
     data = Data(padding=True)
     ids = sparse_changes(data, 0, len(data.labels)).keys()
@@ -178,13 +197,17 @@ def test_the_last_task_may_be_short(tmp_path: Path, free_port: int) -> None:
 
 
 def test_a_job_learns_as_local_training_does(tmp_path: Path, small_data: Path) -> None:
+    """With so little data the mean of two workers gets as far as one with half of the rows."""
     file = job_file(tmp_path, small_data, servers=2, workers=2, epochs=3)
-    mode = ["--set", "mode={name: geo, steps: 10}"]
-    geo = Program([*FLEETPS, "launch", "--config", str(file), *mode], tmp_path, label="geo")
+    settings = ("mode={name: geo, steps: 10}", "job.epochs=6", "cluster.threads=2")
+    changed = [word for setting in settings for word in ("--set", setting)]
+    geo = Program([*FLEETPS, "launch", "--config", str(file), *changed], tmp_path, label="geo")
     assert geo.exit_code(START_SECONDS) == 0, geo.everything()
-    result = json.loads((tmp_path / "runs" / "job" / "result.json").read_text())
     local = Program([*TRAIN, "--config", str(file), "--set", "job.name=local"], tmp_path)
     assert local.exit_code(START_SECONDS) == 0, local.everything()
-    alone = json.loads((tmp_path / "runs" / "local" / "result.json").read_text())
-    assert result["final"]["train_rows"] == alone["final"]["train_rows"] == 20_000
-    assert result["final"]["auc"] == pytest.approx(alone["final"]["auc"], abs=0.02)
+    result, alone = (
+        json.loads((tmp_path / "runs" / name / "result.json").read_text())["final"]
+        for name in ("job", "local")
+    )
+    assert result["train_rows"] == alone["train_rows"] == 20_000
+    assert result["auc"] == pytest.approx(alone["auc"], abs=0.02)
