@@ -33,6 +33,7 @@ cluster:
   deadlines: {{rendezvous: {rendezvous}, stop: 8}}
 data: {{path: {data}, batch_size: 256}}
 tables: {{embedding: {{dim: 9}}}}
+mode: {mode}
 model: {{name: deepfm, params: {{hidden: [16]}}}}
 observe: {{progress_seconds: 0.5}}
 """
@@ -48,6 +49,7 @@ def job_file(
     epochs: int = 1,
     rendezvous: int = 60,
     restarts: int = 3,
+    mode: str = "async",
 ) -> Path:
     """A small job; with many epochs it runs until something ends it."""
     file = directory / f"{name}.yaml"
@@ -58,6 +60,7 @@ def job_file(
         epochs=epochs,
         rendezvous=rendezvous,
         restarts=restarts,
+        mode=mode,
         data=data,
         output=directory / "runs",
     )

@@ -1,4 +1,4 @@
-"""A worker that dies in mode async: the job goes on, and every row is trained all the same."""
+"""A worker that dies: the job goes on where it can, and every row is trained all the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running_job import FLEETPS, Program, job_file, nobody_left, one, processes, wait_until
@@ -21,7 +22,7 @@ Launch = Callable[..., Program]
 
 @pytest.fixture
 def launch(tmp_path: Path, small_data: Path) -> Launch:
-    def start(**job: int) -> Program:
+    def start(**job: Any) -> Program:
         file = job_file(tmp_path, small_data, **job)
         return Program([*FLEETPS, "launch", "--config", str(file)], tmp_path)
 
@@ -127,3 +128,16 @@ def test_a_stopped_worker_does_not_hold_the_others_up(launch: Launch, tmp_path: 
     assert program.exit_code(120) == EXIT_OK, program.everything()
     nobody_left()
     all_rows_are_trained(run, 8)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_in_mode_sync_the_one_that_died_is_named(launch: Launch, number: signal.Signals) -> None:
+    """The others' processes wait in Gloo for ever, or crash: their agents end them."""
+    program = launch(workers=2, epochs=10_000, mode="sync")
+    program.wait_for_output("AUC")
+    one("fleetps.training.worker", env="PADDLE_TRAINER_ID=1").send_signal(number)
+    assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
+    nobody_left()
+    (sentence,) = program.err.splitlines()
+    assert sentence.startswith("worker 1: its Paddle process ended: ")
+    assert sentence.endswith("; in mode sync the other workers can't go on without it")
