@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleet_config.explain import Problem, listed
-from fleet_config.modes import SyncMode
+from fleet_config.modes import BoundedMode, SyncMode
 from fleet_config.section import AUTO
-from fleet_config.tables import Table
+from fleet_config.tables import NaiveRule, Table
 
 if TYPE_CHECKING:
     from fleet_config.job import Job
@@ -61,6 +61,21 @@ def _modes(job: Job) -> Iterator[Problem]:
             f"mode sync needs cluster.threads: 1, not {job.cluster.threads}, as the workers "
             "average their gradients one step at a time; use more workers",
         )
+    for stage in job.stages:
+        mode = stage.mode
+        if isinstance(mode, BoundedMode) and mode.staleness < job.cluster.threads:
+            yield Problem(
+                ("mode",),
+                f"staleness ({mode.staleness}) must be at least cluster.threads "
+                f"({job.cluster.threads}), the steps that a worker makes at once; raise it",
+            )
+    if job.optimizer.accumulate > 1 and job.cluster.threads > 1:
+        yield Problem(
+            ("optimizer", "accumulate"),
+            f"optimizer.accumulate ({job.optimizer.accumulate}) needs cluster.threads: 1, not "
+            f"{job.cluster.threads}: threads that add to the same sums at once lose some of it; "
+            "use more workers",
+        )
     if "geo" in job.mode_names and job.optimizer.accumulate > 1:
         yield Problem(
             ("optimizer", "accumulate"),
@@ -92,6 +107,13 @@ def _table(job: Job, name: str, table: Table) -> Iterator[Problem]:
             "and click_weight 0; raise one of them",
         )
     strict = any(isinstance(stage.mode, SyncMode) and stage.mode.strict for stage in job.stages)
+    if strict and job.cluster.workers > 1 and not isinstance(table.rule, NaiveRule):
+        yield Problem(
+            ("tables", name, "rule"),
+            f"mode sync with strict: true needs rule: {{name: naive}} in table {name}: "
+            f"{table.rule.name} makes a step for each worker's push, so {job.cluster.workers} "
+            "workers would not learn what one does; use naive, or strict: false",
+        )
     if admission.threshold and strict:
         yield Problem(
             ("tables", name, "admission", "threshold"),

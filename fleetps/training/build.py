@@ -35,13 +35,16 @@ CLIENT_FLAGS = {
 _COMPRESS = {"none": 0, "snappy": 1, "zlib": 3}
 
 
+_ALONE = dense.Way(in_place=True)
+
+
 @dataclass(frozen=True)
 class Programs:
     """What a worker runs.
 
     Attributes:
         train: main program by the name of the mode.
-        settle: updates with the gradients accumulated so far, by mode; empty without accumulation.
+        settle: by mode, updates with the gradients accumulated so far; None if none are.
         agree: gives all workers of a sync group the dense parameters and the optimizer's state of
             worker 0; None where no group is.
         evaluate: main program that changes nothing.
@@ -52,7 +55,7 @@ class Programs:
     """
 
     train: Mapping[str, Any]
-    settle: Mapping[str, Any]
+    settle: Mapping[str, Any | None]
     agree: Any | None
     evaluate: Any
     startup: Any
@@ -73,8 +76,7 @@ def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook)
     for name, mode in _modes(job).items():
         updates = _Updates(job, dataset, network, names, mode, sends)
         train[name], updated = updates.training(startup)
-        if job.optimizer.accumulate > 1:
-            settle[name] = updates.settling()
+        settle[name] = _settling(job, base, names, updates.way)
         _call(on_batch, train[name], network.loss_sum, network.label)
         if _is_strict(mode):
             with _appending(train[name], paddle.static.Program()):
@@ -119,24 +121,17 @@ class _Updates:
         if self._together:
             paddle_compat.never_pull_dense(program)
         with _appending(program, startup):
-            return program, dense.update(self.job.optimizer, self._gradients(program), self._way)
-
-    def settling(self) -> Any:
-        """The update alone, with the gradients accumulated so far."""
-        program = paddle_compat.empty_copy(self.network.program)
-        with _appending(program, paddle.static.Program()):
-            dense.settle(self.job.optimizer, self.names, self._way)
-        return program
+            return program, dense.update(self.job.optimizer, self._gradients(program), self.way)
 
     @property
     def _together(self) -> bool:
         return isinstance(self.mode, SyncMode)
 
     @property
-    def _way(self) -> dense.Way:
+    def way(self) -> dense.Way:
         """sync: nothing is sent; else: nobody else's gradients are waited for."""
         workers = self.job.cluster.workers
-        return dense.Way(workers, ()) if self._together else dense.Way(1, self.sends)
+        return dense.Way(workers=workers) if self._together else dense.Way(sends=self.sends)
 
     def _gradients(self, program: Any) -> dense.Gradients:
         block = program.global_block()
@@ -149,6 +144,19 @@ class _Updates:
             to_sum=scale * batch if scale else 1.0,
             rows=rows,
         )
+
+
+def _settling(job: Job, network: Any, names: list[str], way: dense.Way) -> Any | None:
+    """A program that updates with the gradients accumulated so far.
+
+    `network`: any program with the parameters that no optimizer was added to.
+    """
+    if job.optimizer.accumulate == 1:
+        return None
+    program = paddle_compat.empty_copy(network)
+    with _appending(program, paddle.static.Program()):
+        dense.settle(job.optimizer, names, way)
+    return program
 
 
 @contextmanager
@@ -176,21 +184,25 @@ def build_local(
     with paddle.static.program_guard(train, startup), paddle.utils.unique_name.guard():
         network = build_network(job, dataset, tables.lookup)
         evaluate = train.clone(for_test=True)
-        parameters = train.all_parameters()
-        gradients = paddle.static.gradients([network.loss_sum], [*parameters, *tables.rows])
-        means = [gradient / network.rows for gradient in gradients[: len(parameters)]]
-        updated = dense.update_in_place(job.optimizer, list(zip(parameters, means, strict=True)))
-        tables.update(gradients[len(parameters) :])
+        names = sorted(parameter.name for parameter in train.all_parameters())
+        dense_and_rows = [*map(train.global_block().var, names), *tables.rows]
+        gradients = paddle.static.gradients([network.loss_sum], dense_and_rows)
+        found = dense.Gradients(names, 1.0 / network.rows, 1.0, network.rows)
+        with _appending(train, startup):
+            updated = dense.update(job.optimizer, found, _ALONE)
+        tables.update(gradients[len(names) :])
+    settle = _settling(job, evaluate, names, _ALONE)
     _call(on_batch, train, network.loss_sum, network.label)
     _call(on_evaluated, evaluate, network.logit, network.label)
+    modes = _modes(job)
     return Programs(
-        train=dict.fromkeys(_modes(job), train),
-        settle={},
+        train=dict.fromkeys(modes, train),
+        settle=dict.fromkeys(modes, settle),
         agree=None,
         evaluate=evaluate,
         startup=startup,
         feeds=network.feeds,
-        dense=sorted(p.name for p in parameters),
+        dense=names,
         learning_rate=updated.learning_rate,
     )
 

@@ -64,10 +64,12 @@ class Way:
         workers: whose gradients are summed before it; 1 = only this worker's.
         sends: the `send` operators that Paddle's `minimize` with SGD(1.0) made, to carry the
             deltas; none in `sync`.
+        in_place: nobody else writes the parameters, so that they need no copies.
     """
 
-    workers: int
-    sends: Sequence[paddle_compat.Operator]
+    workers: int = 1
+    sends: Sequence[paddle_compat.Operator] = ()
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def update(settings: Optimizer, gradients: Gradients, way: Way) -> Updated:
     found = [block.var(f"{name}@GRAD") for name in gradients.names]
     if settings.accumulate == 1 and way.workers == 1:
         means = [gradient * gradients.to_mean for gradient in found]
-        return _step(settings, gradients.names, means, way.sends)
+        return _step(settings, gradients.names, means, way)
     sums = [*(gradient * gradients.to_sum for gradient in found), gradients.rows]
     if settings.accumulate == 1:
         return _update_with(settings, gradients.names, sums, way)
@@ -159,7 +161,7 @@ def _update_with(
 ) -> Updated:
     """`sums`: of the gradients, then of the rows."""
     *totals, rows = group.all_reduce(sums, way.workers)
-    return _step(settings, names, [total / rows for total in totals], way.sends)
+    return _step(settings, names, [total / rows for total in totals], way)
 
 
 def _accumulated(names: Sequence[str]) -> tuple[list[Tensor], Tensor]:
@@ -180,15 +182,12 @@ def _clear(variables: Sequence[Tensor]) -> None:
         paddle.assign(paddle.zeros_like(variable), variable)
 
 
-def _step(
-    settings: Optimizer,
-    names: Sequence[str],
-    means: Sequence[Tensor],
-    sends: Sequence[paddle_compat.Operator],
-) -> Updated:
-    """old -> new by the optimizer; with `sends`, the deltas take the gradients' place in them."""
+def _step(settings: Optimizer, names: Sequence[str], means: Sequence[Tensor], way: Way) -> Updated:
+    """old -> new by the optimizer; what is sent are the deltas, in the gradients' place."""
     program = paddle.static.default_main_program()
     whole, block = program.global_block(), program.current_block()
+    if way.in_place:
+        return update_in_place(settings, list(zip(map(whole.var, names), means, strict=True)))
     olds, news = [], []
     for name in names:
         parameter = whole.var(name)
@@ -204,10 +203,10 @@ def _step(
     for name, old, new in zip(names, olds, news, strict=True):
         paddle_compat.make_temporary(new)  # only now: the optimizer takes nothing but parameters
         block.append_op(type="assign", inputs={"X": new}, outputs={"Out": whole.var(name)})
-        if sends:
+        if way.sends:
             delta = whole.var(f"{name}@GRAD")
             block.append_op(
                 type="elementwise_sub", inputs={"X": old, "Y": new}, outputs={"Out": delta}
             )
-    paddle_compat.append_ops(program, sends)
+    paddle_compat.append_ops(program, way.sends)
     return updated

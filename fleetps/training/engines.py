@@ -58,15 +58,19 @@ class Engine(Protocol):
 class LocalEngine:
     """One process, no servers: every mode is the same."""
 
+    _programs: Programs
+    _settle: Any | None = None
+
     def build(self, job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
         """See `Engine`."""
         rows = local_rows(dataset.distinct_ids)
-        programs = build.build_local(job, dataset, rows, on_batch, on_evaluated)
-        paddle.static.Executor(paddle.CPUPlace()).run(programs.startup)
-        return programs
+        self._programs = build.build_local(job, dataset, rows, on_batch, on_evaluated)
+        _run(self._programs.startup)
+        return self._programs
 
-    def enter(self, _mode: str) -> int:
-        """Nothing to do: there is nobody to agree with."""
+    def enter(self, mode: str) -> int:
+        """There is nobody to agree with."""
+        self._settle = self._programs.settle[mode]
         return 1
 
     def prepare(self, data: Any, *, training: bool) -> None:
@@ -82,7 +86,8 @@ class LocalEngine:
         """Nothing to do: there is one copy."""
 
     def flush(self) -> None:
-        """Nothing to do: there is one copy."""
+        """See `Engine`."""
+        _finish_accumulation(self._settle)
 
     def close(self) -> None:
         """Nothing to leave."""
@@ -110,7 +115,7 @@ class ServerEngine:
         paddle_compat.init_role()
         self._job = job
         self._programs = self.programs(job, dataset, on_batch, on_evaluated)
-        self._run(self._programs.startup)
+        _run(self._programs.startup)
         self._wait_for_servers(job)
         if self._rank != 0:
             self._wait_for_initial_values(job.cluster.deadlines.barrier)
@@ -124,9 +129,6 @@ class ServerEngine:
         """What `build` makes ready."""
         return build.build_worker(job, dataset, on_batch, on_evaluated)
 
-    def _run(self, program: Any) -> None:
-        paddle.static.Executor(paddle.CPUPlace()).run(program)
-
     def enter(self, mode: str) -> int:
         """See `Engine`. Who enters `sync` takes the servers' dense values; worker 0's state holds.
 
@@ -136,7 +138,7 @@ class ServerEngine:
             self.refresh()
             if self._programs.agree is not None:
                 self._connect()
-                self._run(self._programs.agree)
+                _run(self._programs.agree)
         self._mode = mode
         return self._job.cluster.workers if mode == "sync" else 1
 
@@ -193,8 +195,7 @@ class ServerEngine:
 
     def flush(self) -> None:
         """See `Engine`."""
-        if self._mode in self._programs.settle and dense.batches_accumulated():
-            self._run(self._programs.settle[self._mode])
+        _finish_accumulation(self._programs.settle.get(self._mode))
         paddle_compat.flush()
         if self._mode == "sync" and self._rank == 0:
             paddle_compat.push_dense()
@@ -202,3 +203,12 @@ class ServerEngine:
     def close(self) -> None:
         """See `Engine`."""
         fleet.stop_worker()
+
+
+def _run(program: Any) -> None:
+    paddle.static.Executor(paddle.CPUPlace()).run(program)
+
+
+def _finish_accumulation(settle: Any | None) -> None:
+    if settle is not None and dense.batches_accumulated():
+        _run(settle)

@@ -18,7 +18,7 @@ from fleetps.coordinator.client import CoordinatorClient
 pytestmark = pytest.mark.cluster
 
 STALENESS = 4
-TOKEN = "of-this-test"
+TOKEN = "of-this-test"  # noqa: S105
 
 
 def bounded_job(tmp_path: Path, workers: int, **mode: Any) -> Job:
