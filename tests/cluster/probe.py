@@ -141,17 +141,18 @@ def _record(programs: build.Programs, name: str) -> list[np.ndarray]:
 
 
 class LocalProbe(LocalEngine):
-    """Leaves the tables of a process without servers as end.npz."""
+    """Leaves the tables and dense values of a process without servers as end.npz."""
 
     def build(
         self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
     ) -> build.Programs:
-        self._tables = job.tables
-        return super().build(job, dataset, on_batch, on_evaluated)
+        programs = super().build(job, dataset, on_batch, on_evaluated)
+        self._names = [*job.tables, *programs.dense]
+        return programs
 
     def close(self) -> None:
         scope = paddle.static.global_scope()
-        values = {name: np.array(scope.find_var(name).get_tensor()) for name in self._tables}
+        values = {name: np.array(scope.find_var(name).get_tensor()) for name in self._names}
         np.savez("end.npz", **values)
 
 

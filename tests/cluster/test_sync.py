@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 from known import BATCH, RANGE, STEPS, TABLE_RATE, Data
+from probe_job import run_local_probe
 from together import Together, run_together
 
 from fleet_config.job import Job
@@ -149,6 +150,17 @@ def test_async_to_sync_and_back(tmp_path: Path, accumulate: int) -> None:
     assert_momentum(found, 1, data, steps)
 
 
+def test_the_local_role_accumulates_alike(tmp_path: Path) -> None:
+    optimizer = {"name": "momentum", "momentum": 0.9, "accumulate": 3}
+    data, job = sync_job(
+        tmp_path, 1, model={"name": "known_gradient"}, optimizer=optimizer, mode="async"
+    )
+    left = run_local_probe(job, tmp_path)
+    unions = [range(start, min(start + 3, STEPS)) for start in range(0, STEPS, 3)]
+    expected = with_momentum(data, [[r for s in union for r in batches()[s]] for union in unions])
+    np.testing.assert_allclose(both(left.dense("end")), expected, atol=1e-5)
+
+
 def test_two_workers_from_async_to_sync(tmp_path: Path) -> None:
     """The sum of all deltas doesn't depend on their order; sync goes on from it."""
     stages = [{"mode": "async", "epochs": 2}, {"mode": "sync", "epochs": 1}]
@@ -172,6 +184,14 @@ def known_gradient(data: Data, rows: Sequence[int]) -> np.ndarray:
     return np.append((push[:, None] * data.dense[index]).mean(axis=0), push.mean())
 
 
+def with_momentum(data: Data, steps: Sequence[Sequence[int]]) -> np.ndarray:
+    step = reference.momentum(0.9)
+    values = np.array([0.5, 0.5, 0.0])
+    for number, rows in enumerate(steps, start=1):
+        values = step(values, known_gradient(data, rows), number, RATE)
+    return values
+
+
 def both(dense: dict[str, np.ndarray]) -> np.ndarray:
     return np.append(dense["w"].reshape(-1), dense["b"])
 
@@ -179,10 +199,7 @@ def both(dense: dict[str, np.ndarray]) -> np.ndarray:
 def assert_momentum(
     found: Together, workers: int, data: Data, steps: Sequence[Sequence[int]]
 ) -> None:
-    step = reference.momentum(0.9)
-    expected = np.array([0.5, 0.5, 0.0])
-    for number, rows in enumerate(steps, start=1):
-        expected = step(expected, known_gradient(data, rows), number, RATE)
+    expected = with_momentum(data, steps)
     for worker in range(workers):
         np.testing.assert_allclose(both(found.dense(worker)), expected, atol=1e-5)
     np.testing.assert_allclose(both(found.dense(0, "servers")), expected, atol=1e-5)
