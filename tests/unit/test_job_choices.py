@@ -117,6 +117,28 @@ def test_sync_needs_one_thread(write) -> None:
     )
 
 
+def test_strict_sync_needs_a_rule_that_only_adds(write) -> None:
+    text = f"{LEAST}mode: {{name: sync, strict: true}}\n"
+    (sentence,) = sentences(write, text, "cluster.workers=2")
+    assert "needs rule: {name: naive} in table embedding: adagrad makes a step" in sentence
+    naive = f"{text}tables: {{embedding: {{rule: {{name: naive}}}}}}\n"
+    assert load_job(write(naive), ["cluster.workers=2"]).mode_of(0) == SyncMode(strict=True)
+    assert load_job(write(text)).cluster.workers == 1
+
+
+def test_threads_that_bounded_or_accumulation_cannot_serve(write) -> None:
+    text = f"{LEAST}mode: {{name: bounded, staleness: 3, check_every: 1}}\n"
+    (sentence,) = sentences(write, text, "cluster.threads=4")
+    assert sentence == (
+        "job.yaml:3: staleness (3) must be at least cluster.threads (4), the steps that a worker "
+        "makes at once; raise it"
+    )
+    (sentence,) = sentences(
+        write, LEAST, "cluster.threads=2", "optimizer={name: sgd, accumulate: 3}"
+    )
+    assert "optimizer.accumulate (3) needs cluster.threads: 1, not 2" in sentence
+
+
 def test_strict_sync_and_admission(write) -> None:
     text = (
         f"{LEAST}tables:\n  embedding:\n    admission: {{threshold: 2}}\n"
