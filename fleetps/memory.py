@@ -11,6 +11,8 @@ from fleetps.system.memory import available_memory
 MB = 1 << 20
 # Measured with few rows and small tasks, agent included.
 SERVER_BYTES, WORKER_BYTES = 350 * MB, 500 * MB
+# Which rows a task needs: a float for each row, twice more while it is set and read.
+_MARK_BYTES = 3 * 4
 # Fewer would hardly be a table.
 _LEAST_ROWS = 1000
 
@@ -55,8 +57,7 @@ def worker_rows(job: Job, ids: int) -> int:
 
 def worker_row_bytes(job: Job) -> int:
     """Bytes of one row of all tables together on a worker in geo mode."""
-    marks = 4  # which rows a task needs
-    return sum(local_bytes(table, 1) for table in job.tables.values()) + marks
+    return sum(local_bytes(table, 1) for table in job.tables.values()) + _MARK_BYTES
 
 
 def worker_table_bytes(job: Job, ids: int) -> int:

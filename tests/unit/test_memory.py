@@ -60,7 +60,7 @@ def test_memory_of_the_tables(make_job) -> None:
     assert memory.worker_table_bytes(job, IDS) == 0
     geo = make_job({"name": "geo"}, tables=tables)
     assert memory.worker_rows(geo, IDS) == 1 << 24
-    assert memory.worker_row_bytes(geo) == 4 * 17 + 4 * (2 + 2 * 2 + 2) + 4
+    assert memory.worker_row_bytes(geo) == 4 * 17 + 4 * (2 + 2 * 2 + 2) + 12
     geo = make_job({"name": "geo", "vocabulary": 5000}, tables=tables)
     assert memory.worker_table_bytes(geo, IDS) == 5000 * memory.worker_row_bytes(geo)
     # On the servers rows have no state, and ids beyond the vocabulary no rows of their own.
@@ -87,13 +87,13 @@ def test_local_tables_that_do_not_fit_are_refused_with_the_sizes_that_would(
     job = make_job("geo")
     memory.check_worker_memory(make_job("sync"), 1000)
     available(2000)
-    each = (1 << 24) * 80 // MB + 500
+    each = (1 << 24) * 88 // MB + 500
     memory.check_worker_memory(job, 1)
     with pytest.raises(UserError) as caught:
         memory.check_worker_memory(job, 2)
-    fitting = 500 * MB // 80
+    fitting = 500 * MB // 88
     assert str(caught.value) == (
-        f"mode geo keeps 16,777,216 rows of table embedding in each worker: with 80 bytes a row "
+        f"mode geo keeps 16,777,216 rows of table embedding in each worker: with 88 bytes a row "
         f"about {each:,} MB, for 2 here {2 * each:,} MB, but only 2,000 MB are available; set "
         f"mode.vocabulary to at most {fitting:,} or make tables.*.dim smaller"
     )
