@@ -99,6 +99,7 @@ class CoordinatorClient:
     heartbeat = _over_http(Coordinator.heartbeat)
     fail = _over_http(Coordinator.fail)
     stop = _over_http(Coordinator.stop)
+    checkpoint = _over_http(Coordinator.checkpoint)
     lease = _over_http(Coordinator.lease)
     progress = _over_http(Coordinator.progress)
     done = _over_http(Coordinator.done)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt
+from pydantic import Field, JsonValue, NonNegativeFloat, NonNegativeInt
 
 from fleetps.coordinator.reports import JobPhase, Message
 
@@ -23,10 +23,16 @@ from fleetps.coordinator.reports import JobPhase, Message
 LOGIT_BINS = 2**16
 LOGIT_LIMIT = 16.0
 
+# Where every worker arrives in each generation once the servers hold the values to begin with.
+INITIALISED = "dense-initialised"
+# Before the reason in the note with which a worker arrives that could not save a checkpoint.
+SAVE_ERROR = "error: "
+
 
 class Registered(Message):
     rank: int
     generation: int
+    restore: str = ""  # see JobState
 
 
 class Rendezvous(Message):
@@ -38,13 +44,20 @@ class Rendezvous(Message):
     missing: tuple[str, ...]  # for people, such as "server 1 (not registered)"
     waited: float  # seconds since the coordinator began to wait
     generation: int
+    restore: str = ""  # see JobState
 
 
 class JobState(Message):
-    """The answer to most calls: what the job is doing now, so that everybody hears of its end."""
+    """The answer to most calls: what the job is doing now, so that everybody hears of its end.
+
+    A generation higher than the one that a member has registered for: servers were lost. Its
+    process is to be ended; then it registers again, and another one begins with `restore`, the
+    directory of a checkpoint ("": with nothing).
+    """
 
     job: JobPhase
     generation: int
+    restore: str = ""
     reason: str = ""  # why it failed or stops
     exit_code: int | None = (
         None  # what a process of this job should exit with, once the job is over
@@ -101,19 +114,31 @@ class Wait(Message):
 
 
 class Flush(Message):
-    """The epoch is drained: push everything to the servers, `arrive(name)`, lease again."""
+    """All tasks are done: push everything to the servers, `arrive(name)`, lease again.
+
+    `save`: the directory in which this worker leaves its optimizer's state; "": nowhere.
+    """
 
     kind: Literal["flush"] = "flush"
     name: str
+    save: str = ""
 
 
 class Chore(Message):
-    """Work that one worker does for all, between two epochs: do it, `arrive(name)`, lease again."""
+    """Work that one worker does for all, while nobody trains: do it, `arrive(name)`, lease again.
+
+    `save`: write checkpoint `number` into `directory`, in which the workers have left what is
+    theirs, with `progress` as it is, and commit it. The note with which the worker arrives is the
+    checkpoint's name, or SAVE_ERROR and one sentence.
+    """
 
     kind: Literal["chore"] = "chore"
     name: str
-    action: Literal["shrink"]
-    epoch: int  # the one that has just ended, from 0
+    action: Literal["shrink", "save"]
+    epoch: int  # the present one, from 0
+    number: int = 0
+    directory: str = ""  # absolute
+    progress: dict[str, JsonValue] = {}
 
 
 class Finish(Message):

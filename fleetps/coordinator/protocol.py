@@ -74,6 +74,12 @@ class Coordinator(Protocol):
     def stop(self, reason: Text) -> JobState:
         """Stop the whole job on request."""
 
+    def checkpoint(self, reason: Text) -> JobState:
+        """Take a checkpoint as soon as it can be; `Status.checkpoint` tells when it is there.
+
+        TryAgain when there is nothing left to train, or nothing is saved in this job.
+        """
+
     def lease(self, instance: Name, request: Name | None = None) -> Lease:
         """Ask for work. At most two tasks are held at a time; asking for a third answers Wait.
 

@@ -76,6 +76,20 @@ class Accounting(Message):
     quarantined: int
 
 
+class CheckpointStatus(Message):
+    """`pause`: seconds in which nobody trained; before that, `drain` seconds in which some did."""
+
+    number: int = 0  # of the last one that was committed; 0: none so far
+    name: str = ""
+    age: float | None = None  # seconds since then
+    rows: int = 0  # training rows, over all epochs, that it holds
+    pause: float = 0.0
+    drain: float = 0.0
+    failures: int = 0  # attempts that failed since then
+    reason: str = ""  # why the last of these failed
+    pending: bool = False  # one is being taken, or was asked for
+
+
 class Failure(Message):
     who: str
     reason: str
@@ -106,6 +120,7 @@ class Status(Message):
     workers_lost: int  # while the job went on
     losses: tuple[str, ...]  # what the last of them died of
     missing: tuple[str, ...]
+    checkpoint: CheckpointStatus = CheckpointStatus()
     history: tuple[EpochResult, ...]
     loss_curve: tuple[tuple[int, float], ...]  # (rows trained, recent loss)
     accounting: Accounting

@@ -172,6 +172,9 @@ class JobService:
             self._life.stop(reason)
             return self._life.state()
 
+    def checkpoint(self, reason: str) -> JobState:
+        raise TryAgain(f"checkpoints can't be taken yet ({reason})")
+
     # -- tasks --
 
     def lease(self, instance: str, request: str | None = None) -> Lease:
