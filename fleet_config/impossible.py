@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet_config.explain import Problem, listed
@@ -24,7 +25,7 @@ def impossible(job: Job) -> Iterator[Problem]:
             yield from _geo_table(name, table)
     yield from _evaluation(job)
     yield from _deadlines(job)
-    yield from _unavailable_checkpoint(job)
+    yield from _checkpoint(job)
 
 
 def _schedule(job: Job) -> Iterator[Problem]:
@@ -164,10 +165,18 @@ def _deadlines(job: Job) -> Iterator[Problem]:
         )
 
 
-def _unavailable_checkpoint(job: Job) -> Iterator[Problem]:
-    for key in ("every_epochs", "every_minutes", "resume"):
-        if getattr(job.checkpoint, key):
-            yield Problem(
-                ("checkpoint", key),
-                f"checkpoint.{key} is not available in this version; remove it",
-            )
+def _checkpoint(job: Job) -> Iterator[Problem]:
+    wanted = job.checkpoint
+    if wanted.warm_start and isinstance(wanted.resume, Path):
+        yield Problem(
+            ("checkpoint", "warm_start"),
+            "a job goes on from checkpoint.resume or begins with the weights of "
+            "checkpoint.warm_start; remove one of the two",
+        )
+    epochs = wanted.every.epochs
+    if epochs and epochs > job.job.epochs:
+        yield Problem(
+            ("checkpoint", "every", "epochs"),
+            f"checkpoint.every.epochs is {epochs} but the job ends after {job.job.epochs} epochs, "
+            "so it would make no checkpoint; use null to mean that",
+        )

@@ -67,6 +67,11 @@ class Job(Section):
         return self.job.output / self.job.name
 
     @property
+    def checkpoint_dir(self) -> Path:
+        """Where its checkpoints are."""
+        return self.checkpoint.path or self.run_dir / "checkpoints"
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """The modes in their order, each with its number of epochs."""
         if isinstance(self.mode, tuple) and len(self.mode) > 1:
@@ -130,7 +135,10 @@ def _with_absolute_paths(job: Job) -> Job:
     """A child process has another current directory than the one in which the user typed."""
     section = job.job.model_copy(update={"output": _absolute(job.job.output)})
     data = job.data.model_copy(update={"path": _absolute(job.data.path)})
-    return job.model_copy(update={"job": section, "data": data})
+    given = {key: getattr(job.checkpoint, key) for key in ("path", "resume", "warm_start")}
+    paths = {key: _absolute(path) for key, path in given.items() if isinstance(path, Path)}
+    checkpoint = job.checkpoint.model_copy(update=paths)
+    return job.model_copy(update={"job": section, "data": data, "checkpoint": checkpoint})
 
 
 def _absolute(path: Path) -> Path:

@@ -68,6 +68,10 @@ _TABLE_KEYS = {
 _KEYS = {
     ("a_sync",): "mode",
     ("k_steps",): "mode.steps",
+    ("checkpoint", "every_epochs"): "checkpoint.every.epochs",
+    ("checkpoint", "every_minutes"): "checkpoint.every.minutes",
+    ("checkpoint", "every_tasks"): "checkpoint.every.tasks",
+    ("checkpoint", "dir"): "checkpoint.path",
     ("optimizer", "grad_clip"): "optimizer.clip_norm",
     ("optimizer", "gradient_accumulation"): "optimizer.accumulate",
 }

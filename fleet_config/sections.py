@@ -3,10 +3,19 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from fleet_config.section import AUTO, AutoOrCount, Count, CountOrZero, Seconds, Section, text_of
+from fleet_config.section import (
+    AUTO,
+    AutoOrCount,
+    Count,
+    CountOrZero,
+    Positive,
+    Seconds,
+    Section,
+    text_of,
+)
 
 JobName: TypeAlias = Annotated[
     str,
@@ -26,6 +35,18 @@ def _without_nul(path: Path) -> Path:
 
 
 FilePath: TypeAlias = Annotated[Path, Field(strict=False), AfterValidator(_without_nul)]
+
+
+def _resume(value: Any) -> Path | str:
+    # A union would be reported once per branch; this is one sentence.
+    if value in ("auto", "never"):
+        return str(value)
+    if isinstance(value, str | Path) and str(value):
+        return _without_nul(Path(value))
+    raise PydanticCustomError("expected", "auto, never or the path of a checkpoint")
+
+
+Resume: TypeAlias = Annotated[Path | Literal["auto", "never"], PlainValidator(_resume)]
 
 
 def _check_compress(value: Any) -> Any:
@@ -115,13 +136,29 @@ class EvaluateSection(Section):
     split: Annotated[str, Field(min_length=1)] = "test"
 
 
-class CheckpointSection(Section):
-    """Not available yet: a job file that asks for it is refused, not ignored."""
+class CheckpointEvery(Section):
+    """When one is made; each that is given counts from the last one, whatever made it."""
 
-    every_epochs: Count | None = None
-    every_minutes: Annotated[float, Field(gt=0)] | None = None
+    epochs: Count | None = 1
+    tasks: Count | None = None
+    rows: Count | None = None
+    minutes: Positive | None = None
+
+
+class CheckpointSection(Section):
+    """What a job leaves to go on from, and where it begins. `path` None: checkpoints/ of the run.
+
+    resume: auto = where the last run of this name stopped, never, or from a certain checkpoint.
+    warm_start: a checkpoint whose weights a job begins with that has nothing to go on from.
+    """
+
+    every: CheckpointEvery = CheckpointEvery()
     keep: Count = 3
-    resume: bool = False
+    # Beside those, every checkpoint with a number divisible by it.
+    keep_every: Count | None = None
+    path: FilePath | None = None
+    resume: Resume = "auto"
+    warm_start: FilePath | None = None
 
 
 class ObserveSection(Section):

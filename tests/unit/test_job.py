@@ -44,7 +44,7 @@ def test_reference_shows_every_key() -> None:
         return {leaf for key, inner in node.items() for leaf in keys(inner, f"{prefix}.{key}")}
 
     written = keys(yaml.safe_load((CONF / "reference.yaml").read_text(encoding="utf-8")))
-    known = keys(load_job(CONF / "reference.yaml").model_dump(exclude={"checkpoint"}))
+    known = keys(load_job(CONF / "reference.yaml").model_dump())
     assert written == known
 
 
@@ -74,6 +74,17 @@ def test_paths_follow_the_current_directory_and_home(write, monkeypatch) -> None
     job = load_job(write(LEAST), ["data.path=~/d", "job.output=/r"])
     assert job.data.path == Path("/home/someone/d")
     assert job.run_dir == Path("/r/x")
+
+
+def test_where_checkpoints_are(write) -> None:
+    job = load_job(write(LEAST), ["job.output=/r"])
+    assert job.checkpoint_dir == Path("/r/x/checkpoints")
+    wanted = ["checkpoint={path: c, resume: d, warm_start: null}"]
+    job = load_job(write(LEAST), wanted)
+    assert job.checkpoint_dir == Path.cwd() / "c"
+    assert job.checkpoint.resume == Path.cwd() / "d"
+    assert Job.model_validate_json(job.model_dump_json()) == job
+    assert load_job(write(LEAST), ["checkpoint.resume=never"]).checkpoint.resume == "never"
 
 
 def test_digest_covers_what_peers_must_share_and_nothing_else(write) -> None:
@@ -222,9 +233,23 @@ MISTAKES = {
         "would be deleted; use eviction: null to mean that"
     ),
     "checkpoint.every_epochs=1": (
-        "checkpoint.every_epochs is not available in this version; remove it"
+        "checkpoint.every_epochs is not a known key; did you mean checkpoint.every.epochs?"
     ),
-    "checkpoint.resume=true": "checkpoint.resume is not available in this version; remove it",
+    "checkpoint.every=2": "checkpoint.every must be a section (keys below it), not 2",
+    "checkpoint.every.epochs=2": (
+        "checkpoint.every.epochs is 2 but the job ends after 1 epochs, so it would make no "
+        "checkpoint; use null to mean that"
+    ),
+    "checkpoint.every.minutes=0": (
+        "checkpoint.every.minutes must be a number greater than 0, not 0"
+    ),
+    "checkpoint.resume=true": (
+        "checkpoint.resume must be auto, never or the path of a checkpoint, not true"
+    ),
+    "checkpoint={resume: a, warm_start: b}": (
+        "a job goes on from checkpoint.resume or begins with the weights of checkpoint.warm_start; "
+        "remove one of the two"
+    ),
     "evaluate.every_epochs=2": (
         "evaluate.every_epochs is 2 but the job ends after 1 epochs, so it would never "
         "evaluate; use 0 to mean never"
