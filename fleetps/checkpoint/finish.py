@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class Saved:
 
     Attributes:
         number, generation: see `Manifest`.
-        workers: how many left their optimizer's state, ranks from 0.
+        ranks: of the workers that left their optimizer's state.
         ids: table id by table name.
         rows: how many rows the servers say each table has, by table name.
         progress: the coordinator's record.
@@ -52,7 +52,7 @@ class Saved:
 
     number: int
     generation: int
-    workers: int
+    ranks: Sequence[int]
     ids: Mapping[str, int]
     rows: Mapping[str, int]
     progress: dict[str, JsonValue]
@@ -88,7 +88,7 @@ def _manifest(partial: Path, job: Job, dataset: Dataset, saved: Saved) -> Manife
     tables = table_records(job, saved.ids, saved.rows, table_bytes)
     for name, record in tables.items():
         check_rows(partial, name, record, servers)
-    for rank in range(saved.workers):
+    for rank in saved.ranks:
         _arrays(partial / optimizer_file(rank))
     digests = in_threads(lambda name: sha256(partial / name), files)
     return Manifest(
@@ -96,7 +96,7 @@ def _manifest(partial: Path, job: Job, dataset: Dataset, saved: Saved) -> Manife
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         generation=saved.generation,
         job=JobRecord(name=job.job.name, digest=job.digest(), agreement=job.agreement()),
-        world=World(servers=servers, workers=saved.workers),
+        world=World(servers=servers, ranks=tuple(saved.ranks)),
         data=data_record(dataset),
         columns=column_records(dataset.columns),
         tables=tables,

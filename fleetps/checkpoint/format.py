@@ -13,9 +13,17 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 
 from fleet_config.errors import UserError
 from fleet_config.job import Job
@@ -49,8 +57,13 @@ class JobRecord(_Record):
 
 
 class World(_Record):
+    """Attributes:
+    servers: how many wrote it.
+    ranks: of the workers that left their optimizer's state.
+    """
+
     servers: PositiveInt
-    workers: PositiveInt
+    ranks: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 
 
 class TableRecord(_Record):
@@ -137,7 +150,7 @@ class Manifest(_Record):
     @property
     def workers(self) -> int:
         """How many workers left their optimizer's state."""
-        return self.world.workers
+        return len(self.world.ranks)
 
     def to_json(self) -> str:
         """The text of manifest.json."""

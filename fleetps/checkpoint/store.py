@@ -59,8 +59,9 @@ class Checkpoint:
         return self.path / DENSE
 
     def optimizer(self, rank: int) -> Path:
-        """The optimizer's state for a worker; workers beyond those that left one share theirs."""
-        return self.path / optimizer_file(rank % self.manifest.workers)
+        """The optimizer's state for a worker; who left none takes another's."""
+        ranks = self.manifest.world.ranks
+        return self.path / optimizer_file(rank if rank in ranks else ranks[rank % len(ranks)])
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -122,17 +123,9 @@ class Checkpoints:
 
     def commit(self, partial: Path, manifest: Manifest) -> Checkpoint:
         """Make what was written a checkpoint: when this returns, it outlives a power cut."""
-        stamp = manifest.time.replace("-", "").replace(":", "").split(".")[0].split("+")[0]
-        final = self.path / f"{manifest.number:06}-{stamp.rstrip('Z')}Z"
+        stamp = manifest.time.replace("-", "").replace(":", "")
         with self._writing():
-            (partial / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-            for directory, _, files in os.walk(partial, topdown=False):
-                for file in files:
-                    _sync(Path(directory, file))
-                _sync(Path(directory))
-            partial.rename(final)
-            _sync(self.path)
-        return Checkpoint(final, manifest)
+            return publish(partial, self.path / f"{manifest.number:06}-{stamp}", manifest)
 
     def abandon(self, partial: Path) -> None:
         """Remove what a failed attempt has written."""
@@ -188,6 +181,18 @@ class Checkpoints:
                 f"can't write checkpoints in {self.path}: {error.strerror}; make room there or "
                 "set checkpoint.path to another directory"
             ) from None
+
+
+def publish(partial: Path, final: Path, manifest: Manifest) -> Checkpoint:
+    """Write the manifest, see to it that all is on the disk, and rename."""
+    (partial / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    for directory, _, files in os.walk(partial, topdown=False):
+        for file in files:
+            _sync(Path(directory, file))
+        _sync(Path(directory))
+    partial.rename(final)
+    _sync(final.parent)
+    return Checkpoint(final, manifest)
 
 
 def _sync(path: Path) -> None:

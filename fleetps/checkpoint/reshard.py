@@ -1,0 +1,153 @@
+"""The rows of a table in another number of shards.
+
+The engine loads a table only from as many part files as it has shards, and looks for an id in
+shard `id mod shards`. Lines go to their new file as they are, so no value changes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet_config.errors import UserError
+from fleet_config.job import Job
+from fleetps.checkpoint.format import (
+    TABLES,
+    DamagedCheckpoint,
+    FileRecord,
+    Manifest,
+    TableRecord,
+    World,
+)
+from fleetps.checkpoint.rows import part_names, read_lines
+from fleetps.checkpoint.store import Checkpoint, publish
+from fleetps.checkpoint.verify import files_in, in_threads, sha256
+
+_BUFFERED = 1 << 26  # bytes
+_LEVEL = 1  # numbers gain little by more
+
+
+def loadable_tables(checkpoint: Checkpoint, job: Job, scratch: Path) -> Path:
+    """The directory from which the engine can load the tables of a job.
+
+    It is the checkpoint's own, or one in `scratch` if the job has other numbers of shards; who
+    called removes that one after the load.
+
+    Raises:
+        UserError: `scratch` can't be written.
+    """
+    shards = {name: job.table_shards(name) for name in job.tables}
+    if shards == {name: record.shards for name, record in checkpoint.manifest.tables.items()}:
+        return checkpoint.tables
+    target = scratch / TABLES
+    try:
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        _write_tables(checkpoint, scratch, shards, job.cluster.servers)
+    except (OSError, UserError) as error:
+        shutil.rmtree(target, ignore_errors=True)
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{scratch}: can't write the re-sharded tables of {checkpoint.path}: {error.strerror}"
+        ) from None
+    return target
+
+
+def reshard(checkpoint: Checkpoint, out: Path, shards: Mapping[str, int], servers: int) -> None:
+    """Write a checkpoint into `out` that is the same in other shards, by table name.
+
+    Raises:
+        UserError: `out` is there, can't be written, or some server would have no shard.
+    """
+    for name, count in shards.items():
+        if count % servers:
+            raise UserError(
+                f"{servers} servers can't share {count} shards of table {name} alike; use a "
+                f"multiple of {servers}"
+            )
+    if out.exists():
+        raise UserError(f"{out}: exists already; name a directory that doesn't")
+    partial = out.parent / f".partial-{out.name}"
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / TABLES).mkdir(parents=True)
+        _write_tables(checkpoint, partial, shards, servers)
+        for file in checkpoint.path.glob("*.npz"):
+            shutil.copy(file, partial)
+        publish(partial, out, _manifest(checkpoint.manifest, partial, shards, servers))
+    except OSError as error:
+        raise UserError(f"{out}: can't be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _manifest(
+    manifest: Manifest, partial: Path, shards: Mapping[str, int], servers: int
+) -> Manifest:
+    names = files_in(partial)
+    digests = in_threads(lambda name: sha256(partial / name), names)
+    files = {
+        name: FileRecord(bytes=(partial / name).stat().st_size, sha256=digest)
+        for name, digest in zip(names, digests, strict=True)
+    }
+
+    def resharded(record: TableRecord, count: int) -> TableRecord:
+        parts = [files[f"{record.directory}/{part}"] for part in part_names(servers, count)]
+        return record.model_copy(
+            update={"shards": count, "bytes": sum(part.bytes for part in parts)}
+        )
+
+    tables = {name: resharded(record, shards[name]) for name, record in manifest.tables.items()}
+    world = World(servers=servers, ranks=manifest.world.ranks)
+    return manifest.model_copy(update={"tables": tables, "files": files, "world": world})
+
+
+def _write_tables(
+    checkpoint: Checkpoint, target: Path, shards: Mapping[str, int], servers: int
+) -> None:
+    """All tables; those that aren't sparse, which the engine wants to find too, as they are."""
+    manifest = checkpoint.manifest
+    by_directory = {record.directory: name for name, record in manifest.tables.items()}
+    for source in sorted(checkpoint.tables.iterdir()):
+        relative = f"{TABLES}/{source.name}"
+        if relative not in by_directory:
+            shutil.copytree(source, target / relative)
+            continue
+        name = by_directory[relative]
+        record = manifest.tables[name]
+        files = [source / part for part in part_names(manifest.servers, record.shards)]
+        (target / relative).mkdir()
+        rows = _split(files, target / relative, part_names(servers, shards[name]))
+        if rows != record.rows:
+            raise DamagedCheckpoint(
+                f"{source}: holds {rows:,} rows of table {name}, but {record.rows:,} were expected"
+            )
+
+
+def _split(files: list[Path], target: Path, names: list[str]) -> int:
+    """Send each line to the file of its shard; returns how many there were."""
+    shards = len(names)
+    waiting: list[list[bytes]] = [[] for _ in names]
+    rows = size = 0
+
+    def append(shard: int) -> None:
+        # A gzip file may consist of several, so that no file has to stay open.
+        with open(target / names[shard], "ab") as stream:
+            stream.write(gzip.compress(b"".join(waiting[shard]), _LEVEL, mtime=0))
+        waiting[shard].clear()
+
+    for file in files:
+        for block in read_lines(file):
+            lines = block.splitlines(keepends=True)
+            for line in lines:
+                waiting[int(line[: line.index(b" ")]) % shards].append(line)
+            rows += len(lines)
+            size += len(block)
+            if size > _BUFFERED:
+                in_threads(append, range(shards))
+                size = 0
+    in_threads(append, range(shards))
+    return rows
