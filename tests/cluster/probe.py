@@ -84,6 +84,8 @@ class ProbeEngine(ServerEngine):
         hook = step_by_step if os.environ.get("STEP_BY_STEP") else on_batch
         self._programs = super().build(job, dataset, hook, on_evaluated)
         self._job = job
+        if os.environ.get("LOAD"):  # tables as a checkpoint has them, before anything else
+            paddle_compat.runtime()._worker.load_model(os.environ["LOAD"], 0)
         self._pulls = {table: _record(self._programs, name) for table, name in _pulled.items()}
         self._leave("start")
         self._written = _bytes_written()
