@@ -1,4 +1,4 @@
-"""The command line: `fleetps launch | data | doctor | status`.
+"""The command line: `fleetps launch | data | doctor | status | checkpoint`.
 
 Each command imports what it needs when it runs, so that `fleetps --help` answers at once.
 """
@@ -98,6 +98,19 @@ def status(run: str | None, coordinator: str | None, as_json: bool) -> int:
     if run and coordinator:
         raise click.UsageError("--run and --coordinator name the job twice: give one of them")
     return show(coordinator or os.environ.get("COORDINATOR", ""), run, as_json=as_json)
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def checkpoint(arguments: tuple[str, ...]) -> int:
+    """List, check, compare, convert and remove checkpoints."""
+    from fleetps.checkpoint.commands import checkpoint as group
+
+    code = group.main(list(arguments), prog_name="fleetps checkpoint", standalone_mode=False)
+    return code if isinstance(code, int) else 0
 
 
 def main() -> None:

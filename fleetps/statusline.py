@@ -18,16 +18,7 @@ _PATIENCE = 5.0
 
 def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
     """Asks the coordinator at an address, or of a run directory, and prints what it says."""
-    environ: Mapping[str, str] = os.environ
-    if run is not None:
-        coordinator, environ = _address_of(Path(run)), _access_to(Path(run))
-    if not coordinator:
-        raise UserError(
-            "which job? name its run directory or its coordinator: fleetps status --run "
-            "runs/NAME, or fleetps status --coordinator host:port"
-        )
-    address = str(parse_endpoint(coordinator, "--coordinator"))
-    with CoordinatorClient(address, read_token(environ), _PATIENCE) as client:
+    with client_of(coordinator or None, run) as client:
         answer = client.status()
     console = Console()
     if as_json:
@@ -35,6 +26,24 @@ def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
     else:
         console.print(job_panel(answer))
     return 0
+
+
+def client_of(coordinator: str | None, run: str | None) -> CoordinatorClient:
+    """Of the coordinator at an address, or else of a run directory.
+
+    Raises:
+        UserError: neither is given, or no coordinator has run there.
+    """
+    environ: Mapping[str, str] = os.environ
+    if run is not None:
+        coordinator, environ = _address_of(Path(run)), _access_to(Path(run))
+    if not coordinator:
+        raise UserError(
+            "which job? name its run directory or its coordinator: --run runs/NAME, or "
+            "--coordinator host:port"
+        )
+    address = str(parse_endpoint(coordinator, "--coordinator"))
+    return CoordinatorClient(address, read_token(environ), _PATIENCE)
 
 
 def _address_of(run: Path) -> str:

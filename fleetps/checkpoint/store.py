@@ -83,12 +83,16 @@ class Checkpoints:
     def list(self) -> Sequence[Checkpoint]:
         """All complete ones, newest first; what isn't one is left out with a warning."""
         found = []
-        for entry in self._entries():
+        for entry in self.entries():
             try:
                 found.append(Checkpoint(entry, read_manifest(entry)))
             except DamagedCheckpoint as error:
                 _log.warning("%s (ignored)", error)
         return sorted(found, key=lambda one: one.manifest.number, reverse=True)
+
+    def entries(self) -> Sequence[Path]:
+        """All that looks like a checkpoint, damaged or not, by name."""
+        return sorted(entry for entry in self._all() if not entry.name.startswith("."))
 
     def newest_valid(self, job: Job, columns: Sequence[Column]) -> Checkpoint | None:
         """The newest one whose files are all as they were written; damaged ones with a warning.
@@ -148,7 +152,7 @@ class Checkpoints:
 
     def remove(self, name: str) -> None:
         """Remove one, whole or damaged."""
-        if name not in {entry.name for entry in self._entries()}:
+        if name not in {entry.name for entry in self.entries()}:
             raise UserError(f"{self.path}: has no checkpoint {name}; see `fleetps checkpoint ls`")
         with self._writing():
             hidden = self.path / f"{_REMOVED}{name}"
@@ -162,9 +166,6 @@ class Checkpoints:
             return ()
         except OSError as error:
             raise UserError(f"{self.path}: can't be read: {error.strerror}") from None
-
-    def _entries(self) -> Sequence[Path]:
-        return [entry for entry in self._all() if not entry.name.startswith(".")]
 
     def _remove_left(self) -> None:
         for entry in self._all():

@@ -1,0 +1,101 @@
+"""Which checkpoint is meant by what was typed."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fleet_config.errors import UserError
+from fleet_config.job import Job, load_job
+from fleetps.checkpoint.store import Checkpoint, Checkpoints, open_checkpoint
+from fleetps.system.rundir import RunDirectory
+
+NEWEST = "newest"
+Command = Callable[..., Any]
+
+_OPTIONS = (
+    click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="With --config."),
+    click.option("--config", metavar="FILE", help="Or its job file."),
+    click.option(
+        "--run",
+        "run_dir",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="The run directory of the job that is meant, such as runs/quickstart.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose checkpoints are meant, if that was said."""
+
+    store: Checkpoints | None
+
+    @property
+    def all(self) -> Checkpoints:
+        """Those of the job.
+
+        Raises:
+            UserError: no job was named.
+        """
+        if self.store is None:
+            raise UserError(
+                "which job's checkpoints? name its run directory, --run runs/NAME, or its job "
+                "file, --config FILE"
+            )
+        return self.store
+
+    def find(self, text: str) -> Checkpoint:
+        """The checkpoint of a path, a name, a number or the word newest.
+
+        Raises:
+            UserError: there is none.
+        """
+        if os.sep in text or (self.store is None and text != NEWEST):
+            return open_checkpoint(Path(text))
+        found = self.all.list()
+        for one in found:
+            if text in (NEWEST, one.name, str(one.manifest.number)):
+                return one
+        if not found:
+            raise UserError(f"{self.all.path}: has no checkpoints")
+        names = ", ".join(one.name for one in found)
+        raise UserError(f"{self.all.path}: has no checkpoint {text}; it has {names}")
+
+
+def in_place(command: Command) -> Command:
+    """Adds --run, --config and --set to a command, which gets what they say as `place`."""
+
+    @functools.wraps(command)
+    def run(
+        run_dir: Path | None, config: str | None, overrides: tuple[str, ...], **others: Any
+    ) -> Any:
+        if run_dir and config:
+            raise click.UsageError("--run and --config name the job twice: give one of them")
+        store = None
+        if run_dir:
+            store = Checkpoints(_directory_of_run(run_dir))
+        elif config:
+            store = Checkpoints(load_job(config, overrides).checkpoint_dir)
+        return command(place=Place(store), **others)
+
+    for option in _OPTIONS:
+        run = option(run)
+    return run
+
+
+def _directory_of_run(run_dir: Path) -> Path:
+    run = RunDirectory(run_dir.absolute())
+    if not run.path.is_dir():
+        raise UserError(f"{run_dir}: is no run directory: it does not exist")
+    try:
+        return Job.model_validate_json(run.job_file.read_bytes()).checkpoint_dir
+    except (OSError, ValueError):  # not yet there, or of another version
+        return run.path / "checkpoints"
