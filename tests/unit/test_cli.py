@@ -85,7 +85,7 @@ def test_help_loads_nothing_heavy() -> None:
         (["launch"], "Missing option '--config'"),
         (["lunch"], "No such command 'lunch'"),
         (["doctor", "--dry-run"], "--dry-run needs a job"),
-        (["status"], "fleetps status --coordinator host:port"),
+        (["status"], "--run runs/NAME, or --coordinator host:port"),
         (["status", "--run", "runs/x"], "no coordinator has run in runs/x"),
         (["status", "--run", "runs/x", "--coordinator", "h:1"], "name the job twice"),
         (["status", "--coordinator", "here"], "not of the form host:port"),
