@@ -92,7 +92,9 @@ class Checkpoints:
 
     def entries(self) -> Sequence[Path]:
         """All that looks like a checkpoint, damaged or not, by name."""
-        return sorted(entry for entry in self._all() if not entry.name.startswith("."))
+        return sorted(
+            entry for entry in self._all() if entry.is_dir() and not entry.name.startswith(".")
+        )
 
     def newest_valid(self, job: Job, columns: Sequence[Column]) -> Checkpoint | None:
         """The newest one whose files are all as they were written; damaged ones with a warning.
