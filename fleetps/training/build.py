@@ -13,10 +13,10 @@ from paddle.distributed import fleet
 
 from fleet_config.job import Job
 from fleet_config.modes import Mode, SyncMode
-from fleetps import paddle_compat
+from fleetps import paddle_compat, paddle_graph
 from fleetps.data.dataset import Dataset
 from fleetps.training import dense, group, local_table, sparse, strict
-from fleetps.training.program import Lookup, Network, batch_rows, build_network
+from fleetps.training.program import Lookup, Network, build_network
 
 # Gets (summed loss [], label [batch, 1]) after each training batch, (logit, label) after each
 # evaluation batch.
@@ -135,14 +135,11 @@ class _Updates:
 
     def _gradients(self, program: Any) -> dense.Gradients:
         block = program.global_block()
-        rows = block.var(self.network.rows.name)
-        batch = batch_rows(block.var(self.network.label.name))
-        scale = sparse.scale_per_row(self.dataset.columns)
         return dense.Gradients(
             names=self.names,
-            to_mean=scale or 1.0 / batch,
-            to_sum=scale * batch if scale else 1.0,
-            rows=rows,
+            to_mean=None,
+            to_sum=block.var(self.network.batch.name),
+            rows=block.var(self.network.rows.name),
         )
 
 
@@ -187,7 +184,7 @@ def build_local(
         names = sorted(parameter.name for parameter in train.all_parameters())
         dense_and_rows = [*map(train.global_block().var, names), *tables.rows]
         gradients = paddle.static.gradients([network.loss_sum], dense_and_rows)
-        found = dense.Gradients(names, 1.0 / network.rows, 1.0, network.rows)
+        found = dense.Gradients(names, 1.0 / network.rows, None, network.rows)
         with _appending(train, startup):
             updated = dense.update(job.optimizer, found, _ALONE)
         tables.update(gradients[len(names) :])
@@ -210,25 +207,26 @@ def build_local(
 def minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
     """The network after Paddle's parameter-server passes, and the start-up program that they left.
 
-    What is minimised is the summed loss divided by what the engine will multiply sparse gradients
-    with, so that they arrive as those of the summed loss.
+    What is minimised is the mean loss of the batch, padding counted; what is pushed to tables is
+    made the gradient of the summed loss.
     """
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
-        lookup: Lookup = sparse.ServerTables(dataset.columns).lookup
+        tables = sparse.ServerTables(dataset.columns)
+        lookup: Lookup = tables.lookup
         if any(map(_is_strict, _modes(job).values())):
             lookup = strict.without_first_gradients(lookup)
         network = build_network(job, dataset, lookup)
-        scale = sparse.scale_per_row(dataset.columns)
-        objective = (
-            network.loss_sum / (scale * batch_rows(network.label)) if scale else network.loss_sum
-        )
+        objective = network.loss_sum / network.batch
+        factor = network.batch / tables.scale()
         strategy = fleet.DistributedStrategy()
         strategy.a_sync = True
         # The servers' dense rule: new = old - 1.0 * what a worker sends (see `dense`).
         fleet.distributed_optimizer(paddle.optimizer.SGD(1.0), strategy).minimize(objective)
         startup = paddle.static.default_startup_program()
     network = dataclasses.replace(network, program=objective.block.program)
+    paddle_graph.scale_pushes(network.program, factor)
+    paddle_graph.reshape_in_place(network.program)
     flags = {**CLIENT_FLAGS, "pserver_communicate_compress_type": _COMPRESS[job.cluster.compress]}
     paddle_compat.describe_tables(lambda message: sparse.complete_description(job, message), flags)
     return network, startup

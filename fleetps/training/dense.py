@@ -5,8 +5,7 @@ no clipping, no decay, only SGD and Adam). So a worker runs the optimizer itself
 thread::
 
     old = parameter             # once: the background pull may overwrite it at any moment
-    new = old
-    new = optimizer(new, gradient of the mean loss)
+    new = optimizer(old, gradient of the mean loss)
     parameter = new             # so that the next step sees it, whether a pull has come or not
 
 async: the server's rule is SGD with learning rate 1, and the worker sends `old - new`. Deltas of
@@ -30,7 +29,7 @@ import paddle
 from paddle.base import framework
 
 from fleet_config.optimizers import Adagrad, Adam, AdamW, Momentum, Optimizer
-from fleetps import paddle_compat
+from fleetps import paddle_compat, paddle_graph
 from fleetps.training import group
 
 Tensor = Any
@@ -45,14 +44,14 @@ class Gradients:
 
     Attributes:
         names: dense parameters; the gradient of `w` is the variable `w@GRAD`.
-        to_mean: times a gradient gives that of the mean loss; float32 [1] or a number.
-        to_sum: times a gradient gives that of the summed loss; float32 [1] or a number.
+        to_mean: times a gradient gives that of the mean loss; float32 [1], None = it is that.
+        to_sum: times a gradient gives that of the summed loss; float32 [1], None = it is that.
         rows: that count in the batch (padding doesn't); float32 [1].
     """
 
     names: Sequence[str]
-    to_mean: Tensor | float
-    to_sum: Tensor | float
+    to_mean: Tensor | None
+    to_sum: Tensor | None
     rows: Tensor
 
 
@@ -125,9 +124,8 @@ def update(settings: Optimizer, gradients: Gradients, way: Way) -> Updated:
     block = paddle.static.default_main_program().global_block()
     found = [block.var(f"{name}@GRAD") for name in gradients.names]
     if settings.accumulate == 1 and way.workers == 1:
-        means = [gradient * gradients.to_mean for gradient in found]
-        return _step(settings, gradients.names, means, way)
-    sums = [*(gradient * gradients.to_sum for gradient in found), gradients.rows]
+        return _step(settings, gradients.names, _times(found, gradients.to_mean), way)
+    sums = [*_times(found, gradients.to_sum), gradients.rows]
     if settings.accumulate == 1:
         return _update_with(settings, gradients.names, sums, way)
     kept, count = _accumulated(gradients.names)
@@ -141,6 +139,10 @@ def update(settings: Optimizer, gradients: Gradients, way: Way) -> Updated:
 
     paddle_compat.append_on_condition(count >= float(settings.accumulate), when_due)
     return updated[0]
+
+
+def _times(gradients: list[Tensor], factor: Tensor | None) -> list[Tensor]:
+    return gradients if factor is None else [gradient * factor for gradient in gradients]
 
 
 def settle(settings: Optimizer, names: Sequence[str], way: Way) -> None:
@@ -198,8 +200,11 @@ def _step(settings: Optimizer, names: Sequence[str], means: Sequence[Tensor], wa
             framework.Parameter(whole, parameter.shape, parameter.dtype, name=f"{name}.new")
         )
         block.append_op(type="assign", inputs={"X": parameter}, outputs={"Out": olds[-1]})
-        block.append_op(type="assign", inputs={"X": olds[-1]}, outputs={"Out": news[-1]})
+    start = len(block.ops)
     updated = update_in_place(settings, list(zip(news, means, strict=True)))
+    paddle_graph.read_instead(
+        block.ops[start:], {n.name: o.name for n, o in zip(news, olds, strict=True)}
+    )
     for name, old, new in zip(names, olds, news, strict=True):
         paddle_compat.make_temporary(new)  # only now: the optimizer takes nothing but parameters
         block.append_op(type="assign", inputs={"X": new}, outputs={"Out": whole.var(name)})

@@ -22,6 +22,7 @@ from fleet_config.tables import (
     Table,
     state_width,
 )
+from fleetps.training import distinct
 
 Tensor = Any
 
@@ -62,18 +63,7 @@ class LocalTables:
         counts = paddle.reshape(paddle.cast(counts, "float32"), [-1, 1])
         self._pulled.append(_Pulled(table, values, state, keys, counts, rows))
         taken = paddle.gather(rows, places)
-        return self._split(taken, ids)
-
-    def _split(self, rows: Tensor, ids: list[Tensor]) -> list[Tensor]:
-        if len(ids) == 1:
-            return [rows]
-        parts, start = [], paddle.zeros([1], "int32")
-        for part in ids:
-            end = start + paddle.shape(part)[0:1]
-            piece = paddle.slice(rows, axes=[0], starts=[start], ends=[end])
-            parts.append(_with_lod_of(part, piece) if part.lod_level else piece)
-            start = end
-        return parts
+        return distinct.split(taken, ids)
 
     @property
     def rows(self) -> list[Tensor]:
@@ -91,17 +81,6 @@ def row_numbers(ids: list[Tensor], rows: int) -> Tensor:
     padding = rows - 1
     flat = paddle.reshape(ids[0] if len(ids) == 1 else paddle.concat(ids, axis=0), [-1])
     return paddle.where(flat == PADDING_ID, paddle.full([1], padding, "int64"), flat % padding)
-
-
-def _with_lod_of(ids: Tensor, rows: Tensor) -> Tensor:
-    """The rows, grouped as the ids are; Paddle has the operator but no function for it."""
-    block = paddle.static.default_main_program().global_block()
-    name = paddle.utils.unique_name.generate("grouped")
-    grouped = block.create_var(name=name, dtype="float32", lod_level=ids.lod_level)
-    block.append_op(
-        type="lod_reset", inputs={"X": rows, "Y": ids}, outputs={"Out": grouped}, attrs={}
-    )
-    return grouped
 
 
 def _update(pulled: _Pulled, gradient: Tensor) -> None:

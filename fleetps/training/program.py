@@ -38,6 +38,7 @@ class Network:
     logit: Tensor
     loss_sum: Tensor
     rows: Tensor
+    batch: Tensor
 
 
 def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
@@ -80,18 +81,19 @@ def build_network(job: Job, dataset: Dataset, lookup: Lookup) -> Network:
     params = models.parse_params(job.model.name, job.model.params)
     logit = models.get(job.model.name).build(inputs, params)
     _check_model(job, logit, used)
-    weight, rows = _weight(job, label)
+    batch = batch_rows(label)
+    weight, rows = _weight(job, label, batch)
     loss = paddle.nn.functional.binary_cross_entropy_with_logits(
         logit, paddle.cast(label, "float32"), weight, reduction="sum"
     )
     program = paddle.static.default_main_program()
-    return Network(program, list(feeds.values()), label, logit, loss, rows)
+    return Network(program, list(feeds.values()), label, logit, loss, rows, batch)
 
 
-def _weight(job: Job, label: Tensor) -> tuple[Tensor | None, Tensor]:
+def _weight(job: Job, label: Tensor, batch: Tensor) -> tuple[Tensor | None, Tensor]:
     """Weight of each row, 0 for padding (None = 1 for all, as only `sync` pads); their sum [1]."""
     if "sync" not in job.mode_names:
-        return None, batch_rows(label)
+        return None, batch
     weight = paddle.cast(label < PADDING_LABEL, "float32")
     return weight, paddle.reshape(paddle.sum(weight), [1])
 

@@ -21,7 +21,8 @@ from fleet_config.tables import (
 )
 from fleetps import paddle_compat
 from fleetps.data.dataset import Column
-from fleetps.training.program import feed_name
+from fleetps.training import distinct
+from fleetps.training.program import batch_rows, feed_name
 
 Tensor = Any
 
@@ -40,64 +41,41 @@ _HAIR = 1e-6
 class ServerTables:
     """Lookup (see `program.Lookup`) of the tables on servers, with shows and clicks counted.
 
-    Each push tells the server for every occurrence of an id: a show, and whether the example was a
-    click. The engine takes the clicks of all columns from one variable. For ids without a level of
-    detail it counts its entries by occurrence, for others by example; so where a data set has both,
-    the former are looked up slot by slot, and the variable repeats the labels for each slot.
+    Each id of a batch crosses the network once: the distinct ids are pulled, and what is pushed for
+    one is the sum over its occurrences. Each occurrence is a show, and a click if the example was
+    one; a push tells the server how many they were.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._widths = [column.width for column in columns if column.kind == "sparse"]
-        self._labels = [feed_name(column) for column in columns if column.kind == "label"]
-        self._slot_by_slot = len({width or 1 for width in self._widths}) > 1
+        self._label = next(feed_name(column) for column in columns if column.kind == "label")
 
     def lookup(self, table: str, dim: int, ids: list[Tensor]) -> list[Tensor]:
         """Paddle's passes turn it into one pull and one push per table and batch."""
-        # The widest comes last: the engine wants as many clicks as the last one has ids.
-        order = sorted(range(len(ids)), key=lambda index: self._widths[index] or 1)
-        rows = {i: self._rows(table, dim, ids[i], self._widths[i]) for i in order}
-        return [rows[index] for index in range(len(ids))]
-
-    def _rows(self, table: str, dim: int, ids: Tensor, width: int | None) -> Tensor:
-        if width is None or not self._slot_by_slot:
-            return self._embedding(table, dim, ids)
-        by_slot = paddle.transpose(paddle.reshape(ids, [-1, width]), [1, 0])
-        rows = self._embedding(table, dim, paddle.reshape(by_slot, [-1, 1]))
-        by_example = paddle.transpose(paddle.reshape(rows, [width, -1, dim]), [1, 0, 2])
-        return paddle.reshape(by_example, [-1, dim])
-
-    @functools.cached_property
-    def _entry(self) -> Any:
-        """Tells Paddle's passes which variables have the shows and clicks."""
-        block = paddle.static.default_main_program().global_block()
-        clicks = paddle.cast(block.var(self._labels[0]), "float32")
-        width = max(width or 1 for width in self._widths)
-        if self._slot_by_slot:
-            clicks = paddle.tile(clicks, [width, 1])
-        elif width > 1:
-            clicks = paddle.reshape(paddle.expand(clicks, [-1, width]), [-1, 1])
-        # The engine fills up what a variable lacks: a single show of 1 is 1 for every occurrence.
-        return paddle.distributed.ShowClickEntry(paddle.ones([1], "float32").name, clicks.name)
-
-    def _embedding(self, table: str, dim: int, ids: Tensor) -> Tensor:
+        if "_batch" not in vars(self):
+            self._batch = distinct.of_batch(
+                ids, self._widths, self._label
+            )  # the same for all tables
         # The first size is a formality: rows are made when an id is pushed for the first time.
-        return paddle.static.nn.sparse_embedding(
-            ids,
+        rows = paddle.static.nn.sparse_embedding(
+            self._batch.keys,
             size=[1 << 20, dim],
             entry=self._entry,
             param_attr=paddle.ParamAttr(name=table),
         )
+        return distinct.spread(rows, self._batch.places, ids)
 
+    @functools.cached_property
+    def _entry(self) -> Any:
+        """Tells Paddle's passes which variables have the shows and clicks."""
+        return paddle.distributed.ShowClickEntry(self._batch.shows.name, self._batch.clicks.name)
 
-def scale_per_row(columns: Sequence[Column]) -> int | None:
-    """What the engine multiplies sparse gradients with before it pushes them, per row of the batch.
+    def scale(self) -> Tensor:
+        """What the engine multiplies gradients with before it pushes them; float32 [1].
 
-    It multiplies them by "the batch size": the first dimension of the ids it looked up (here rows *
-    slots, as the slots of a column are looked up as one tensor), or the rows for a column with
-    several ids per row. When the columns disagree it doesn't multiply at all, which is None here.
-    """
-    factors = {column.width or 1 for column in columns if column.kind == "sparse"}
-    return factors.pop() if len(factors) == 1 else None
+        It takes the first dimension of the ids that it looked up for the size of the batch.
+        """
+        return batch_rows(self._batch.keys)
 
 
 def shrink(job: Job, epoch: int) -> None:

@@ -15,9 +15,7 @@ from fleet_config.optimizers import (
     StepSchedule,
 )
 from fleetps import models
-from fleetps.data.dataset import Column
 from fleetps.training.schedule import factor
-from fleetps.training.sparse import scale_per_row
 
 TOTAL = 110
 
@@ -67,18 +65,3 @@ def test_a_table_that_the_job_lacks_is_named() -> None:
     assert inputs.embedding() == "embedding"
     with pytest.raises(UserError, match=r"add tables\.wide"):
         inputs.embedding("wide")
-
-
-def sparse(*widths: int | None) -> list[Column]:
-    return [
-        Column(f"c{i}", "sparse", width, tuple(map(str, range(width or 1))))
-        for i, width in enumerate(widths)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("widths", "expected"), [((26,), 26), ((None,), 1), ((1, None, 1), 1), ((26, None), None)]
-)
-def test_scale_of_sparse_gradients(widths: tuple[int | None, ...], expected: int | None) -> None:
-    dense = Column("dense", "dense", 13, tuple(map(str, range(13))))
-    assert scale_per_row([dense, *sparse(*widths)]) == expected
