@@ -85,8 +85,13 @@ def _weights(manifest: Manifest, job: Job, columns: Sequence[Column]) -> Iterato
         if record.rule["name"] != table.rule.name:
             yield f"tables.{name}.rule.name", record.rule["name"], table.rule.name
         if record.held_as != held_as(job, name):
-            yield "mode", saved.get("mode.name"), wanted.get("mode.name")
+            yield "mode", _mode(saved), _mode(wanted)
     yield from _columns(manifest, columns)
+
+
+def _mode(agreement: dict[str, Any]) -> Any:
+    """A name, or the stages of a schedule."""
+    return agreement.get("mode.name", agreement.get("mode"))
 
 
 def _columns(manifest: Manifest, columns: Sequence[Column]) -> Iterator[Difference]:
@@ -94,7 +99,7 @@ def _columns(manifest: Manifest, columns: Sequence[Column]) -> Iterator[Differen
     names = [column.name for column in manifest.columns]
     names_here = [column.name for column in here]
     if names != names_here:
-        yield "the columns of the data", names, names_here
+        yield "the list of the data's columns", names, names_here
     for saved, wanted in zip(manifest.columns, here, strict=True):
         for field, value in saved:
             if value != getattr(wanted, field):

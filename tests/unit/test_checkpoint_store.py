@@ -77,7 +77,7 @@ def other_shard(line: bytes) -> bytes:
 FAILED = {
     "missing": (
         lambda partial: part(partial).unlink(),
-        "part-001-00002.gz: was not written (1 of 4 files of table embedding are missing); all serv",
+        "part-001-00002.gz: was not written (1 of 4 files of table embedding are missing); all",
     ),
     "full disk": (_full_disk, "part-001-00002.gz: is empty; is there room in"),
     "truncated": (_truncated, "part-001-00002.gz: is damaged: it ends too early"),
