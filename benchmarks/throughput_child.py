@@ -52,7 +52,7 @@ class NaiveEngine:
         paddle.static.Executor(paddle.CPUPlace()).run(startup)
         fleet.init_worker()
         train = {"async": loss.block.program}
-        return build.Programs(train, {}, None, None, startup, feeds, [], "")
+        return build.Programs(train, {}, None, None, startup, feeds, [], [], "")
 
     def flush(self) -> None:
         paddle_compat.flush()

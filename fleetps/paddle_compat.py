@@ -130,6 +130,19 @@ def save_tables(directory: str, mode: int = 0) -> None:
     runtime()._worker.save_all_model(directory, mode)
 
 
+def save_table(table_id: int, directory: str) -> None:
+    """Write all rows of a sparse table into `directory`/<table id>/, while nobody trains.
+
+    Nothing is raised on failure, nor by `load_table`: the caller has to look.
+    """
+    runtime()._worker.save_one_model(table_id, directory, 0)
+
+
+def load_table(table_id: int, directory: str) -> None:
+    """Let the servers add the rows in `directory`/<table id>/ to a sparse table."""
+    runtime()._worker.load_one_table(table_id, directory, 0)
+
+
 def sparse_tables() -> dict[str, int]:
     """Table id of each sparse table by its name."""
     rt = runtime()

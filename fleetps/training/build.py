@@ -51,6 +51,7 @@ class Programs:
         startup: initialises everything that this process owns.
         feeds: variables to read, in the order of the data set's columns.
         dense: names of the dense parameters.
+        state: names of the variables with the state of this process's optimizers.
         learning_rate: name of the dense optimizer's learning-rate variable.
     """
 
@@ -61,6 +62,7 @@ class Programs:
     startup: Any
     feeds: list[Any]
     dense: list[str]
+    state: list[str]
     learning_rate: str
 
 
@@ -91,6 +93,7 @@ def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook)
         startup=startup,
         feeds=[base.global_block().var(feed.name) for feed in network.feeds],
         dense=names,
+        state=updated.state,
         learning_rate=updated.learning_rate,
     )
 
@@ -200,6 +203,7 @@ def build_local(
         startup=startup,
         feeds=network.feeds,
         dense=names,
+        state=[*updated.state, *tables.state],
         learning_rate=updated.learning_rate,
     )
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 import paddle
 from paddle.distributed import fleet
 
-from fleet_config.errors import TryAgain
+from fleet_config.errors import FleetError, TryAgain
 from fleet_config.job import Job
 from fleet_config.tables import local_rows
 from fleetps import paddle_compat
+from fleetps.checkpoint.store import open_checkpoint
 from fleetps.coordinator.client import ADDRESS
+from fleetps.coordinator.messages import INITIALISED, SAVE_ERROR, Chore, Rendezvous
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.data.dataset import Dataset
-from fleetps.training import build, dense, group, sparse
+from fleetps.training import build, dense, group, snapshot, sparse
 from fleetps.training.build import Hook, Programs
 
-INITIALISED = "dense-initialised"
 POLL_SECONDS = 0.1
 
 
@@ -42,14 +44,21 @@ class Engine(Protocol):
     def task_done(self) -> None:
         """A training task has ended."""
 
-    def chore(self, action: str, epoch: int) -> None:
-        """Do what the coordinator asks one worker to do after an epoch, while nobody trains."""
+    def chore(self, chore: Chore) -> str:
+        """Do what the coordinator asks one worker to do while nobody trains.
+
+        Returns:
+            The note to arrive with.
+        """
 
     def refresh(self) -> None:
         """Take over the newest dense parameters."""
 
     def flush(self) -> None:
         """Return when everything that was learnt here is where others see it."""
+
+    def leave_state(self, directory: Path) -> None:
+        """Leave the optimizer's state for a checkpoint."""
 
     def close(self) -> None:
         """Leave the servers."""
@@ -79,8 +88,9 @@ class LocalEngine:
     def task_done(self) -> None:
         """Nothing to exchange."""
 
-    def chore(self, action: str, epoch: int) -> None:
+    def chore(self, chore: Chore) -> str:  # noqa: ARG002 - as the protocol has it
         """Nothing to do: such jobs are refused."""
+        return ""
 
     def refresh(self) -> None:
         """Nothing to do: there is one copy."""
@@ -88,6 +98,9 @@ class LocalEngine:
     def flush(self) -> None:
         """See `Engine`."""
         _finish_accumulation(self._settle)
+
+    def leave_state(self, directory: Path) -> None:
+        """Nothing to do: a process without servers keeps no checkpoints."""
 
     def close(self) -> None:
         """Nothing to leave."""
@@ -102,6 +115,8 @@ class ServerEngine:
 
     _programs: Programs
     _job: Job
+    _dataset: Dataset
+    _meeting: Rendezvous
 
     def __init__(self, client: Coordinator, instance: str, rank: int) -> None:
         self._client = client
@@ -111,17 +126,29 @@ class ServerEngine:
         self._connected = False
 
     def build(self, job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook) -> Programs:
-        """See `Engine`. Worker 0's initial dense values go to the servers before anybody pulls."""
+        """See `Engine`.
+
+        Worker 0 gives the servers what a generation begins with, its initial dense values or a
+        checkpoint, before anybody else pulls.
+        """
         paddle_compat.init_role()
         self._job = job
+        self._dataset = dataset
         self._programs = self.programs(job, dataset, on_batch, on_evaluated)
         _run(self._programs.startup)
-        self._wait_for_servers(job)
+        self._meeting = self._wait_for_servers(job)
+        restore = self._meeting.restore
+        checkpoint = open_checkpoint(Path(restore)) if restore else None
         if self._rank != 0:
             self._wait_for_initial_values(job.cluster.deadlines.barrier)
-        elif 0 in self._client.arrived(INITIALISED).ranks:
+        begun = 0 in self._client.arrived(INITIALISED).ranks
+        if checkpoint or begun:
             paddle_compat.skip_restart_init()
         fleet.init_worker()
+        if checkpoint and not begun:
+            snapshot.restore_servers(checkpoint, job, self._meeting.servers, self._programs.dense)
+        if checkpoint:
+            snapshot.take(checkpoint.optimizer(self._rank), self._programs.state)
         self._client.arrive(self._instance, INITIALISED)
         return self._programs
 
@@ -148,10 +175,23 @@ class ServerEngine:
     def task_done(self) -> None:
         """Nothing to exchange: it was pushed as it was learnt."""
 
-    def chore(self, action: str, epoch: int) -> None:
+    def chore(self, chore: Chore) -> str:
         """See `Engine`."""
-        assert action == "shrink", action
-        sparse.shrink(self._job, epoch)
+        if chore.action == "shrink":
+            sparse.shrink(self._job, chore.epoch)
+            return ""
+        self.refresh()
+        meeting, dense_names = self._meeting, self._programs.dense
+        try:
+            return snapshot.save(
+                self._job, self._dataset, chore, meeting.generation, meeting.servers, dense_names
+            ).name
+        except FleetError as error:
+            return f"{SAVE_ERROR}{error}"
+
+    def leave_state(self, directory: Path) -> None:
+        """See `Engine`."""
+        snapshot.leave_state(directory, self._rank, self._programs.state)
 
     def _connect(self) -> None:
         if self._connected:
@@ -167,7 +207,7 @@ class ServerEngine:
         )
         self._connected = True
 
-    def _wait_for_servers(self, job: Job) -> None:
+    def _wait_for_servers(self, job: Job) -> Rendezvous:
         """Paddle aborts the process when it connects to a server that isn't up yet."""
         deadline = job.cluster.deadlines.rendezvous + job.cluster.deadlines.server_start
         end = time.monotonic() + deadline
@@ -178,6 +218,7 @@ class ServerEngine:
                     "(cluster.deadlines.rendezvous and server_start)"
                 )
             time.sleep(POLL_SECONDS)
+        return meeting
 
     def _wait_for_initial_values(self, deadline: float) -> None:
         end = time.monotonic() + deadline

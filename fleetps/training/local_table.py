@@ -66,6 +66,11 @@ class LocalTables:
         return distinct.split(taken, ids)
 
     @property
+    def state(self) -> list[str]:
+        """Names of the variables with the rules' state."""
+        return [pulled.state.name for pulled in self._pulled if pulled.state is not None]
+
+    @property
     def rows(self) -> list[Tensor]:
         """What gradients are needed of, in the order of the lookups."""
         return [pulled.rows for pulled in self._pulled]

@@ -99,10 +99,12 @@ class Worker:
             raise TryAgain(lease.reason)
         if isinstance(lease, Flush):
             self._engine.flush()
+            if lease.save:
+                self._engine.leave_state(Path(lease.save))
             self._client.arrive(self._instance, lease.name)
         elif isinstance(lease, Chore):
-            self._engine.chore(lease.action, lease.epoch)
-            self._client.arrive(self._instance, lease.name)
+            note = self._engine.chore(lease)
+            self._client.arrive(self._instance, lease.name, note)
         elif isinstance(lease, Wait):
             time.sleep(lease.seconds)
         return None

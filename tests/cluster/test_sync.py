@@ -89,9 +89,9 @@ def assert_equal(found: Together, workers: int, expected: Model) -> None:
         dense = found.dense(worker)
         np.testing.assert_allclose(dense["w"].reshape(-1), expected.w, atol=1e-5)
         np.testing.assert_allclose(dense["b"], expected.b, atol=1e-5)
-        for name, value in found.dense(0).items():
+        for name, value in found.dense(0).items():  # the optimizer's state too
             np.testing.assert_array_equal(dense[name], value)
-    for name, value in found.dense(0, "servers").items():
+    for name, value in found.dense(0, "servers-end").items():
         np.testing.assert_array_equal(value, found.dense(0)[name])
     rows = found.rows(DIM)
     assert rows.keys() == expected.rows.keys()
@@ -202,4 +202,4 @@ def assert_momentum(
     expected = with_momentum(data, steps)
     for worker in range(workers):
         np.testing.assert_allclose(both(found.dense(worker)), expected, atol=1e-5)
-    np.testing.assert_allclose(both(found.dense(0, "servers")), expected, atol=1e-5)
+    np.testing.assert_allclose(both(found.dense(0, "servers-end")), expected, atol=1e-5)

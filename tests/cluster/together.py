@@ -21,6 +21,7 @@ from running_job import ROOT, wait_until
 
 from fleet_config.job import Job
 from fleetps.coordinator.app import make_app
+from fleetps.coordinator.messages import Rendezvous
 from fleetps.coordinator.reports import Status
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import load_dataset
@@ -37,39 +38,51 @@ class Together:
     status: Status
 
     def dense(self, worker: int, moment: str = "end") -> dict[str, np.ndarray]:
-        """Dense values of a worker; "servers" are what worker 0 pulled from them."""
+        """Dense values and state of a worker; "servers-..." is what worker 0 pulled from them."""
         with np.load(self.directory / f"worker-{worker}" / f"{moment}.npz") as values:
             return dict(values)
+
+    def lines(self, moment: str) -> list[bytes]:
+        """The rows of the table as text, sorted."""
+        files = (self.directory / "worker-0" / moment / "000").glob("part-*.gz")
+        return sorted(line for f in files for line in gzip.decompress(f.read_bytes()).splitlines())
 
     def rows(self, dim: int) -> dict[int, np.ndarray]:
         """id -> values of the row, over all servers."""
         found = {}
-        for file in sorted((self.directory / "worker-0" / "end" / "000").glob("part-*.gz")):
-            for line in gzip.decompress(file.read_bytes()).decode().splitlines():
-                key, _slot, _unseen, _delta, _show, _click, *values = line.split()
-                found[int(key)] = np.array([float(value) for value in values[:dim]])
+        for line in self.lines("end"):
+            key, _slot, _unseen, _delta, _show, _click, *values = line.decode().split()
+            found[int(key)] = np.array([float(value) for value in values[:dim]])
         return found
-
-    def rows_per_server(self) -> list[int]:
-        """Stored rows by server."""
-        counts: dict[str, int] = {}
-        for file in (self.directory / "worker-0" / "end" / "000").glob("part-*.gz"):
-            server = file.name.split("-")[1]
-            lines = gzip.decompress(file.read_bytes()).count(b"\n")
-            counts[server] = counts.get(server, 0) + lines
-        return [counts[server] for server in sorted(counts)]
 
     def steps(self, worker: int) -> np.ndarray:
         """The times (one clock for all) at which a worker's batches ended."""
         return np.loadtxt(self.directory / f"worker-{worker}" / "steps.txt")
 
 
-def run_together(job: Job, directory: Path, slow: Mapping[int, float] = NOBODY) -> Together:
+class Restoring(JobService):
+    """Begins with a checkpoint."""
+
+    restore = ""
+
+    def rendezvous(self, instance: str) -> Rendezvous:
+        return super().rendezvous(instance).model_copy(update={"restore": self.restore})
+
+
+def run_together(
+    job: Job,
+    directory: Path,
+    slow: Mapping[int, float] = NOBODY,
+    save: Path | None = None,
+    restore: Path | None = None,
+) -> Together:
     """Run a job to its end; fails unless every worker ends with 0.
 
-    `slow`: seconds that each batch of a worker takes longer.
+    `slow`: seconds that each batch of a worker takes longer. `save`: where worker 0 leaves a
+    checkpoint at the end. `restore`: a checkpoint to begin with.
     """
-    service = JobService(job, load_dataset(job.data.path), run_dir=directory / "run")
+    service = Restoring(job, load_dataset(job.data.path), run_dir=directory / "run")
+    service.restore = str(restore or "")
     with ExitStack() as stack:
         stack.callback(service.close)
         coordinator = stack.enter_context(_served(service))
@@ -88,6 +101,7 @@ def run_together(job: Job, directory: Path, slow: Mapping[int, float] = NOBODY) 
         workers = []
         for rank in range(job.cluster.workers):
             env = {"FLEETPS_PROBE_SLOW": str(slow.get(rank, 0.0))}
+            env |= {"FLEETPS_PROBE_SAVE": str(save)} if save else {}
             workers.append(_start("worker", rank, job, directory, coordinator, endpoints, env))
             stack.callback(_kill, workers[-1])
         for rank, worker in enumerate(workers):

@@ -4,8 +4,11 @@
                                               an agent gives
 
 A worker leaves its dense values at the end as end.npz, before it has asked the servers; worker 0
-also the servers' tables as Paddle saves them, in end/, and their dense values as servers.npz. Each
-leaves the times at which its batches ended, one per line, in steps.txt.
+also the servers' tables as Paddle saves them, in end/, and their dense values as servers-end.npz.
+Each leaves the times at which its batches ended, one per line, in steps.txt.
+
+Who begins from a checkpoint leaves in begin.npz what it begins with, its optimizer's state too, and
+worker 0 the tables in begin/. With FLEETPS_PROBE_SAVE worker 0 ends with a checkpoint there.
 
 FLEETPS_PROBE_SLOW: seconds that each batch takes longer on this worker. All begin their second
 batch together.
@@ -26,6 +29,7 @@ import probe  # noqa: F401  registers the model known_gradient
 from fleet_config.job import Job
 from fleetps import models, paddle_compat
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.messages import Chore
 from fleetps.data.dataset import Dataset
 from fleetps.training import child, server, worker
 from fleetps.training.build import Hook, Programs
@@ -58,7 +62,10 @@ class LeavingEngine(ServerEngine):
             self._meet(job.cluster.workers)
             on_batch(loss, label)
 
-        return super().build(job, dataset, timed, on_evaluated)
+        programs = super().build(job, dataset, timed, on_evaluated)
+        if self._meeting.restore:
+            self._leave("begin")
+        return programs
 
     def _meet(self, workers: int) -> None:
         Path("begun").touch()
@@ -67,16 +74,31 @@ class LeavingEngine(ServerEngine):
 
     def close(self) -> None:
         self._leave("end")
-        if self._rank == 0:
-            paddle_compat.save_tables(str(Path("end").absolute()))
-            self.refresh()
-            self._leave("servers")
+        if "FLEETPS_PROBE_SAVE" in os.environ:
+            self._save(Path(os.environ["FLEETPS_PROBE_SAVE"]))
         super().close()
 
+    def _save(self, directory: Path) -> None:
+        self.leave_state(directory)
+        self._client.arrive(self._instance, "state-left")
+        if self._rank == 0:
+            while len(self._client.arrived("state-left").ranks) < self._job.cluster.workers:
+                time.sleep(0.01)
+            chore = Chore(
+                name="save", action="save", epoch=0, number=1, directory=str(directory), progress={}
+            )
+            Path("saved").write_text(self.chore(chore))
+
     def _leave(self, name: str) -> None:
+        """Dense values and state as they are here; worker 0: the servers' too."""
         scope = paddle.static.global_scope()
-        values = {n: np.array(scope.find_var(n).get_tensor()) for n in self._programs.dense}
-        np.savez(f"{name}.npz", **values)
+        names = [*self._programs.dense, *self._programs.state]
+        np.savez(f"{name}.npz", **{n: np.array(scope.find_var(n).get_tensor()) for n in names})
+        if self._rank == 0:
+            paddle_compat.save_tables(str(Path(name).absolute()))
+            self.refresh()
+            dense = {n: np.array(scope.find_var(n).get_tensor()) for n in self._programs.dense}
+            np.savez(f"servers-{name}.npz", **dense)
 
 
 def work() -> None:

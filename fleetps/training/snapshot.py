@@ -1,0 +1,133 @@
+"""A worker's part of a checkpoint: what it leaves in one, and what it takes from one.
+
+Sparse rows go through the engine's own text (6 significant digits). Dense parameters and the
+optimizer's state are kept bit by bit, in .npz files of ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import paddle
+
+from fleet_config.errors import TryAgain, UserError
+from fleet_config.job import Job
+from fleetps import paddle_compat
+from fleetps.checkpoint.finish import Saved, finish
+from fleetps.checkpoint.format import DENSE, TABLES, optimizer_file
+from fleetps.checkpoint.reshard import loadable_tables
+from fleetps.checkpoint.store import Checkpoint, Checkpoints
+from fleetps.coordinator.messages import Chore
+from fleetps.data.dataset import Dataset
+from fleetps.system.paddle_port import PaddlePort
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 10.0
+
+
+def leave_state(directory: Path, rank: int, names: Sequence[str]) -> None:
+    """Leave this worker's optimizer state for a checkpoint; everybody has flushed."""
+    try:
+        _write(directory / optimizer_file(rank), names)
+    except OSError as error:
+        # The checkpoint is judged by who saves it, and that one will meet the same disk.
+        log.error("%s: can't write the optimizer's state: %s", directory, error.strerror)
+
+
+def save(
+    job: Job,
+    dataset: Dataset,
+    chore: Chore,
+    generation: int,
+    servers: Sequence[str],
+    dense: Sequence[str],
+) -> Checkpoint:
+    """Write, verify and publish a checkpoint, while nobody trains.
+
+    The servers' dense parameters must be in the scope.
+
+    Raises:
+        UserError: something was not written, or not what the servers hold.
+        TryAgain: a server doesn't answer.
+    """
+    partial = Path(chore.directory)
+    try:
+        _write(partial / DENSE, dense)
+    except OSError as error:
+        raise UserError(f"{partial}: can't be written: {error.strerror}") from None
+    ids = {name: paddle_compat.sparse_tables()[name] for name in job.tables}
+    for table_id in ids.values():
+        paddle_compat.save_table(table_id, str(partial / TABLES))
+    saved = Saved(
+        number=chore.number,
+        generation=generation,
+        ranks=_ranks(partial),
+        ids=ids,
+        rows={name: sum(rows_per_server(servers, table_id)) for name, table_id in ids.items()},
+        progress=chore.progress,
+        paddle=paddle.__version__,
+    )
+    checkpoint = finish(partial, job, dataset, saved)
+    Checkpoints(partial.parent).prune(job.checkpoint.keep, job.checkpoint.keep_every)
+    return checkpoint
+
+
+def restore_servers(
+    checkpoint: Checkpoint, job: Job, servers: Sequence[str], dense: Sequence[str]
+) -> None:
+    """Give empty servers the rows and dense parameters of a checkpoint; one worker does it.
+
+    Raises:
+        TryAgain: a server has not taken over what it should have.
+    """
+    start = time.monotonic()
+    scratch = Path("resharded").absolute()
+    tables = loadable_tables(checkpoint, job, scratch)
+    ids = paddle_compat.sparse_tables()
+    for name, record in checkpoint.manifest.tables.items():
+        paddle_compat.load_table(ids[name], str(tables))
+        rows = sum(rows_per_server(servers, ids[name]))
+        if rows != record.rows:
+            raise TryAgain(
+                f"the servers took {rows} of the {record.rows} rows of table {name} from "
+                f"{checkpoint.path}; see their logs"
+            )
+    take(checkpoint.dense, dense)
+    paddle_compat.push_dense()
+    paddle_compat.flush()
+    log.info("restored %s in %.1f s", checkpoint.path, time.monotonic() - start)
+
+
+def rows_per_server(servers: Sequence[str], table_id: int) -> list[int]:
+    """How many rows of a sparse table each server holds."""
+    found = []
+    for rank, endpoint in enumerate(servers):
+        rows = PaddlePort(endpoint, _ANSWER_SECONDS).rows(table_id)
+        if rows is None:
+            raise TryAgain(f"server {rank} ({endpoint}) doesn't say how many rows it holds")
+        found.append(rows)
+    return found
+
+
+def take(file: Path, names: Sequence[str]) -> None:
+    """Set variables of the scope to the arrays of these names in an .npz file."""
+    scope = paddle.static.global_scope()
+    with np.load(file) as arrays:
+        for name in names:
+            scope.find_var(name).get_tensor().set(arrays[name], paddle.CPUPlace())
+
+
+def _write(file: Path, names: Sequence[str]) -> None:
+    scope = paddle.static.global_scope()
+    values = {name: np.array(scope.find_var(name).get_tensor()) for name in names}
+    np.savez(file, **values)
+
+
+def _ranks(partial: Path) -> list[int]:
+    """Of the workers that have left their state."""
+    return sorted(int(file.stem.split("-")[1]) for file in partial.glob("optimizer-*.npz"))
