@@ -1,0 +1,210 @@
+"""`fleetps checkpoint` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from checkpoint_rig import job_of, make
+
+from fleetps.checkpoint import commands
+from fleetps.cli import cli
+from fleetps.coordinator.reports import CheckpointStatus
+from fleetps.exits import exit_code_of
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        """Exit code, output, complaints."""
+        words = ["checkpoint", *map(str, arguments)]
+        code = exit_code_of(lambda: cli.main(words, standalone_mode=False))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Of a job with checkpoints 1 and 2."""
+    job = job_of(tmp_path)
+    for number in (1, 2):
+        make(job, number, seed=number)
+    return job.run_dir
+
+
+def test_ls(run: Run, run_dir: Path) -> None:
+    code, out, err = run("ls", "--run", run_dir)
+    assert (code, err) == (0, "")
+    head, *lines = out.splitlines()
+    assert head.split() == ["CHECKPOINT", "EPOCH", "ROWS", "TRAINED", "TABLE", "ROWS", "MB"]
+    assert [line.split()[1:4] for line in lines] == [["2", "14", "80"], ["1", "7", "80"]]
+    _, out, _ = run("ls", "--run", run_dir, "--json")
+    newest, _ = json.loads(out)
+    assert newest["number"] == 2
+    assert (Path(newest["path"]) / "manifest.json").is_file()
+
+
+def test_the_directory_follows_the_job_file(run: Run, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    job = job_of(tmp_path, checkpoint={"path": str(elsewhere)})
+    made = make(job)
+    job.run_dir.mkdir(parents=True)
+    (job.run_dir / "job.json").write_text(job.model_dump_json())
+    assert made.name in run("ls", "--run", job.run_dir)[1]
+    file = tmp_path / "job.yaml"
+    file.write_text(f"job: {{name: x}}\ndata: {{path: d}}\ncheckpoint: {{path: {elsewhere}}}\n")
+    assert made.name in run("ls", "--config", file)[1]
+    assert run("ls", "--config", file, "--set", f"checkpoint.path={tmp_path / 'none'}") == (
+        *(0, f"no checkpoints in {tmp_path / 'none'}\n", ""),
+    )
+
+
+def test_show(run: Run, run_dir: Path) -> None:
+    code, out, _ = run("show", "--run", run_dir)
+    assert code == 0
+    assert "by job small, 2 servers, 2 workers" in out
+    assert "trained       14 rows, in epoch 2, of" in out
+    assert "table         wide: 40 rows of dim 5, rule adam, in 2 shards" in out
+    assert "dense         2 parameters, 9 values" in out
+    name = next(path.name for path in (run_dir / "checkpoints").iterdir() if "000001" in path.name)
+    for which in ("1", name):
+        assert "trained       7 rows" in run("show", which, "--run", run_dir)[1]
+    assert "trained       7 rows" in run("show", run_dir / "checkpoints" / name)[1]
+    _, out, _ = run("show", "1", "--run", run_dir, "--json")
+    assert json.loads(out)["progress"]["rows_done"] == 7
+
+
+def test_verify(run: Run, run_dir: Path) -> None:
+    code, out, err = run("verify", "--run", run_dir)
+    assert (code, err) == (0, "")
+    assert out.endswith(": 11 files with 80 rows are right\n")
+    first, second = sorted((run_dir / "checkpoints").iterdir())
+    (first / "dense.npz").write_bytes(b"")
+    (second / "manifest.json").unlink()
+    code, out, err = run("verify", "--run", run_dir, "--all")
+    assert (code, out) == (2, "")
+    damaged, none = err.splitlines()
+    assert damaged.startswith(f"{first / 'dense.npz'}: has 0 bytes, but manifest.json says")
+    assert none.startswith(f"{second}: has no manifest.json")
+
+
+def test_diff(run: Run, run_dir: Path) -> None:
+    code, out, _ = run("diff", "1", "2", "--run", run_dir)
+    assert code == 0
+    assert "table embedding: 0 rows the same, 0 with other values" in out
+    assert "40 only in A, 40 only in B" in out
+    assert "dense w: largest difference" in out
+    assert "dense b" not in out
+    assert run("diff", "1", "1", "--run", run_dir)[1].endswith("dense: the same\n")
+
+
+def test_tables_that_can_not_be_compared(run: Run, tmp_path: Path, run_dir: Path) -> None:
+    tables = {"embedding": {"dim": 4, "shards": 2}, "third": {"dim": 2, "shards": 2}}
+    other = make(job_of(tmp_path / "other", tables=tables))
+    _, out, _ = run("diff", "1", other.path, "--run", run_dir)
+    assert "table embedding: can't be compared: dim 3 in A, 4 in B" in out
+    assert "table wide: only in A" in out
+    assert "table third: only in B" in out
+
+
+def test_reshard_and_export(run: Run, run_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "resharded"
+    arguments = ["reshard", "2", out, "--servers", 3, "--shards", 6, "--run", run_dir]
+    assert run(*arguments) == (0, f"{out}: 6 shards in each table, for 3 servers\n", "")
+    assert run("verify", out)[0] == 0
+    assert "table wide: 40 rows the same, 0 with" in run("diff", "2", out, "--run", run_dir)[1]
+    code, text, _ = run("export", out, tmp_path / "exported")
+    assert code == 0
+    assert [Path(line.split(": ")[0]).name for line in text.splitlines()] == [
+        *("dense.npz", "embedding.parquet", "wide.parquet")
+    ]
+
+
+def test_rm(run: Run, run_dir: Path) -> None:
+    first, second = sorted((run_dir / "checkpoints").iterdir())
+    assert run("rm", "1", "--run", run_dir) == (0, f"removed {first.name}\n", "")
+    (second / "manifest.json").unlink()
+    assert run("rm", second.name, "--run", run_dir)[0] == 0
+    assert list((run_dir / "checkpoints").iterdir()) == []
+
+
+MISTAKES = {
+    "show": "which job's checkpoints? name its run directory, --run runs/NAME, or its job file",
+    "show nowhere": "nowhere: is not a checkpoint: there is no such directory",
+    "show 7 --run {run}": "has no checkpoint 7; it has 000002-",
+    "show --run {none}": "none: is no run directory: it does not exist",
+    "ls --run {run} --config x": "--run and --config name the job twice: give one of them",
+    "rm 7 --run {run}": "has no checkpoint 7; see `fleetps checkpoint ls`",
+    "now": "which job? name its run directory or its coordinator",
+    "now --run {run}": "no coordinator has run in",
+    "reshard 1 out --servers 3 --shards 4 --run {run}": "3 servers can't share 4 shards",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_sentence(run: Run, run_dir: Path, tmp_path: Path, words: str) -> None:
+    code, out, err = run(*words.format(run=run_dir, none=tmp_path / "none").split())
+    assert (code, out) == (2, "")
+    assert MISTAKES[words] in err
+    assert "Traceback" not in err
+
+
+class Coordinator:
+    """Answers `status` with one state of checkpoints after the other."""
+
+    def __init__(self, *states: CheckpointStatus) -> None:
+        self._states = iter(states)
+        self.reasons: list[str] = []
+
+    def status(self) -> SimpleNamespace:
+        return SimpleNamespace(checkpoint=next(self._states))
+
+    def checkpoint(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+@pytest.fixture
+def coordinate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coordinator]:
+    """Lets the command talk to a coordinator with these states."""
+    monkeypatch.setattr(commands, "_POLL_SECONDS", 0.0)
+
+    def coordinate(*states: CheckpointStatus) -> Coordinator:
+        coordinator = Coordinator(*states)
+        monkeypatch.setattr(commands, "client_of", lambda *_: nullcontext(coordinator))
+        return coordinator
+
+    return coordinate
+
+
+BEFORE = CheckpointStatus(number=3, failures=1)
+PENDING = CheckpointStatus(number=3, failures=1, pending=True)
+
+
+def test_now(run: Run, coordinate: Callable[..., Coordinator]) -> None:
+    taken = CheckpointStatus(number=4, name="000004-x", pause=1.25)
+    coordinator = coordinate(BEFORE, PENDING, taken)
+    assert run("now", "--coordinator", "host:1") == (
+        *(0, "000004-x: nobody trained for 1.2 s\n", ""),
+    )
+    assert coordinator.reasons == ["asked for on the command line"]
+
+
+def test_now_that_failed(run: Run, coordinate: Callable[..., Coordinator]) -> None:
+    coordinate(BEFORE, CheckpointStatus(number=3, failures=2, reason="no room"))
+    assert run("now", "--coordinator", "host:1") == (
+        *(75, "", "the checkpoint failed: no room; the job goes on\n"),
+    )
+
+
+def test_now_does_not_wait_for_ever(run: Run, coordinate: Callable[..., Coordinator]) -> None:
+    coordinate(BEFORE)
+    code, _, err = run("now", "--coordinator", "host:1", "--timeout", "0")
+    assert code == 75
+    assert "there is no checkpoint after 0 s" in err
