@@ -108,7 +108,7 @@ def measure(settings: dict[str, Any]) -> None:
     data = loading.wait()
     executor = paddle.static.Executor(paddle.CPUPlace())
     if programs.learning_rate:
-        hook.begin(partial(constant_rate, job), programs.learning_rate)
+        hook.begin("the benchmark", partial(constant_rate, job), programs.learning_rate)
     passes = []
     for number in range(settings["passes"] + 1):  # the first is a warm-up
         wait_for_all(number, settings)

@@ -14,6 +14,7 @@ from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import Evaluation, Slice, Task
 from fleetps.coordinator.metrics import check_loss
 from fleetps.coordinator.schema import LeaseRow, TaskRow
+from fleetps.coordinator.tasks import where
 
 MOST_HELD = 2  # one to train, one to load
 MOST_FAILURES = 3
@@ -285,9 +286,4 @@ def _fault(row: TaskRow, rows: int, evaluation: Evaluation | None) -> str:
 
 
 def _where(row: TaskRow) -> str:
-    """Files and rows of a task, for people: rows counted from 1, as editors do."""
-    ranges: dict[str, tuple[int, int]] = {}
-    for piece in SLICES.validate_json(row.slices):
-        start, _ = ranges.get(piece.shard, (piece.start, 0))
-        ranges[piece.shard] = (start, piece.start + piece.rows)
-    return ", ".join(f"{shard} rows {start + 1}-{end}" for shard, (start, end) in ranges.items())
+    return where(SLICES.validate_json(row.slices))

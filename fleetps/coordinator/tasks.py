@@ -7,7 +7,7 @@ tasks, one for each worker, whose row counts differ by at most one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -101,3 +101,12 @@ def _slices(
         path, rows = shards[index]
         found.append(Slice(shard=path, start=low - (ends[index] - rows), rows=high - low))
     return tuple(found)
+
+
+def where(slices: Iterable[Slice]) -> str:
+    """Files and rows, for people: rows counted from 1, as editors do."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for piece in slices:
+        start, _ = ranges.get(piece.shard, (piece.start, 0))
+        ranges[piece.shard] = (start, piece.start + piece.rows)
+    return ", ".join(f"{shard} rows {start + 1}-{end}" for shard, (start, end) in ranges.items())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import paddle
 
+from fleet_config.errors import UserError
+from fleetps.training import child
 from fleetps.training.padding import PADDING_LABEL
 
 
@@ -34,15 +37,17 @@ class StepHook:
         self._wait = wait
         self._lock = threading.Lock()
         self._counts = Counts()
+        self._task = ""
         self._rate: Callable[[int], float] | None = None
         self._rate_tensor: Any = None
         self._parking = threading.Event()
         self._parked = threading.Semaphore(0)
 
-    def begin(self, rate: Callable[[int], float], rate_variable: str) -> None:
-        """Start a task: counts at zero; `rate` maps a step of the task (from 0) to its rate."""
+    def begin(self, task: str, rate: Callable[[int], float], rate_variable: str) -> None:
+        """Start a task, named for people; `rate` maps its steps (from 0) to learning rates."""
         with self._lock:
             self._counts = Counts()
+            self._task = task
             self._rate = rate
             self._rate_tensor = paddle.static.global_scope().find_var(rate_variable).get_tensor()
             self._set_rate(0)
@@ -55,9 +60,21 @@ class StepHook:
             before = self._counts
             self._counts = Counts(before.rows + rows, before.steps + 1, before.loss_sum + loss)
             self._set_rate(self._counts.steps)
+        if not math.isfinite(loss):
+            self._leave(loss)
         self._wait(self._parking.is_set)
         if self._parking.is_set():
             self._park()
+
+    def _leave(self, loss: float) -> NoReturn:
+        """End the process: what it would learn from here on is as bad, and no checkpoint of it."""
+        child.leave(
+            UserError(
+                f"the loss became {loss} within the first {self._counts.rows} rows of "
+                f"{self._task}: the training diverged; lower optimizer.learning_rate or the "
+                "tables' learning_rate, or set optimizer.clip_norm, or look at these rows"
+            )
+        )
 
     def _set_rate(self, step: int) -> None:
         assert self._rate is not None, "begin() comes before the first batch"

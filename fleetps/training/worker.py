@@ -34,6 +34,7 @@ from fleetps.coordinator.messages import (
 )
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.coordinator.service import JobService
+from fleetps.coordinator.tasks import where
 from fleetps.data.dataset import Dataset
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.evaluate import ScoreCounter
@@ -137,7 +138,9 @@ class Worker:
         first = task.rows_before // self._job.data.batch_size
         # The steps of a schedule are batches of all workers.
         self._hook.begin(
-            lambda step: self._rate(first + together * step), self._programs.learning_rate
+            f"task {task.id} ({where(task.slices)})",
+            lambda step: self._rate(first + together * step),
+            self._programs.learning_rate,
         )
         self._engine.prepare(data, training=True)
         self._reporter.begin(task.id)

@@ -68,4 +68,4 @@ def test_table_that_the_model_does_not_use(tmp_path: Path, small_data: Path) -> 
 
 def test_loss_that_is_not_finite(tmp_path: Path, small_data: Path) -> None:
     wild = ["optimizer={name: sgd, learning_rate: 1e30}", "job.epochs=3"]
-    assert_refused(launch(tmp_path, small_data, *wild), "diverged", "learning_rate")
+    assert_refused(launch(tmp_path, small_data, *wild), "diverged", "learning_rate", "rows")
