@@ -12,7 +12,7 @@ from pyarrow import parquet
 from fleet_config.errors import UserError
 from fleetps.checkpoint.format import DENSE
 from fleetps.checkpoint.rows import layout_of, part_names
-from fleetps.checkpoint.store import Checkpoint
+from fleetps.checkpoint.store import PARTIAL, Checkpoint
 from fleetps.checkpoint.values import Rows, read_rows
 
 
@@ -27,7 +27,7 @@ def export(checkpoint: Checkpoint, out: Path) -> list[Path]:
     """
     if out.exists():
         raise UserError(f"{out}: exists already; name a directory that doesn't")
-    partial = out.parent / f".partial-{out.name}"
+    partial = out.parent / f"{PARTIAL}{out.name}"
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)

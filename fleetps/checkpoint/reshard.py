@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from fleet_config.errors import UserError
@@ -22,38 +23,41 @@ from fleetps.checkpoint.format import (
     World,
 )
 from fleetps.checkpoint.rows import part_names, read_lines
-from fleetps.checkpoint.store import Checkpoint, publish
+from fleetps.checkpoint.store import PARTIAL, Checkpoint, publish
 from fleetps.checkpoint.verify import files_in, in_threads, sha256
 
 _BUFFERED = 1 << 26  # bytes
 _LEVEL = 1  # numbers gain little by more
 
 
-def loadable_tables(checkpoint: Checkpoint, job: Job, scratch: Path) -> Path:
+@contextmanager
+def loadable_tables(checkpoint: Checkpoint, job: Job) -> Iterator[Path]:
     """The directory from which the engine can load the tables of a job.
 
-    It is the checkpoint's own, or one in `scratch` if the job has other numbers of shards; who
-    called removes that one after the load.
+    It is the checkpoint's own, or, if the job has other numbers of shards, one in the job's
+    checkpoint directory, which all processes see. That one is gone when the block ends.
 
     Raises:
-        UserError: `scratch` can't be written.
+        UserError: it can't be written, or a part file can't be read.
     """
     shards = {name: job.table_shards(name) for name in job.tables}
     if shards == {name: record.shards for name, record in checkpoint.manifest.tables.items()}:
-        return checkpoint.tables
-    target = scratch / TABLES
+        yield checkpoint.tables
+        return
+    scratch = job.checkpoint_dir / f"{PARTIAL}resharded"
     try:
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
-        _write_tables(checkpoint, scratch, shards, job.cluster.servers)
-    except (OSError, UserError) as error:
-        shutil.rmtree(target, ignore_errors=True)
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{scratch}: can't write the re-sharded tables of {checkpoint.path}: {error.strerror}"
-        ) from None
-    return target
+        try:
+            shutil.rmtree(scratch, ignore_errors=True)
+            (scratch / TABLES).mkdir(parents=True)
+            _write_tables(checkpoint, scratch, shards, job.cluster.servers)
+        except OSError as error:
+            raise UserError(
+                f"{scratch}: can't write the tables of {checkpoint.path} in other shards: "
+                f"{error.strerror}; make room there or set checkpoint.path to another directory"
+            ) from None
+        yield scratch / TABLES
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def reshard(checkpoint: Checkpoint, out: Path, shards: Mapping[str, int], servers: int) -> None:
@@ -70,7 +74,7 @@ def reshard(checkpoint: Checkpoint, out: Path, shards: Mapping[str, int], server
             )
     if out.exists():
         raise UserError(f"{out}: exists already; name a directory that doesn't")
-    partial = out.parent / f".partial-{out.name}"
+    partial = out.parent / f"{PARTIAL}{out.name}"
     try:
         shutil.rmtree(partial, ignore_errors=True)
         (partial / TABLES).mkdir(parents=True)

@@ -32,7 +32,7 @@ from fleetps.data.dataset import Column
 
 _log = logging.getLogger(__name__)
 
-_PARTIAL = ".partial-"
+PARTIAL = ".partial-"
 _REMOVED = ".removed-"
 
 
@@ -114,7 +114,7 @@ class Checkpoints:
 
     def next_number(self) -> int:
         """One more than any that there is or was begun, from 1."""
-        names = [entry.name.removeprefix(_PARTIAL) for entry in self._all()]
+        names = [entry.name.removeprefix(PARTIAL) for entry in self._all()]
         numbers = [int(digits) for name in names if (digits := name.split("-")[0]).isdecimal()]
         return max(numbers, default=0) + 1
 
@@ -123,7 +123,7 @@ class Checkpoints:
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             self._remove_left()
-            partial = self.path / f"{_PARTIAL}{number:06}"
+            partial = self.path / f"{PARTIAL}{number:06}"
             partial.mkdir()
             return partial
 
@@ -171,7 +171,7 @@ class Checkpoints:
 
     def _remove_left(self) -> None:
         for entry in self._all():
-            if entry.name.startswith((_PARTIAL, _REMOVED)):
+            if entry.name.startswith((PARTIAL, _REMOVED)):
                 shutil.rmtree(entry)
 
     @contextmanager

@@ -86,17 +86,16 @@ def restore_servers(
         TryAgain: a server has not taken over what it should have.
     """
     start = time.monotonic()
-    scratch = Path("resharded").absolute()
-    tables = loadable_tables(checkpoint, job, scratch)
     ids = paddle_compat.sparse_tables()
-    for name, record in checkpoint.manifest.tables.items():
-        paddle_compat.load_table(ids[name], str(tables))
-        rows = sum(rows_per_server(servers, ids[name]))
-        if rows != record.rows:
-            raise TryAgain(
-                f"the servers took {rows} of the {record.rows} rows of table {name} from "
-                f"{checkpoint.path}; see their logs"
-            )
+    with loadable_tables(checkpoint, job) as tables:
+        for name, record in checkpoint.manifest.tables.items():
+            paddle_compat.load_table(ids[name], str(tables))
+            rows = sum(rows_per_server(servers, ids[name]))
+            if rows != record.rows:
+                raise TryAgain(
+                    f"the servers took {rows} of the {record.rows} rows of table {name} from "
+                    f"{checkpoint.path}; see their logs"
+                )
     take(checkpoint.dense, dense)
     paddle_compat.push_dense()
     paddle_compat.flush()

@@ -88,11 +88,11 @@ def test_other_numbers_of_servers_and_shards(
     checkpoint = checkpoint_of(left, first, Checkpoints(tmp_path / "checkpoints"))
     verify(checkpoint.path, checkpoint.manifest, deep=True)
     saved = lines(left.directory / "end")
-    assert loadable_tables(checkpoint, first, tmp_path / "scratch") == checkpoint.tables
 
     second = job_with(3, 12, small_data, tmp_path)
-    monkeypatch.setenv("LOAD", str(loadable_tables(checkpoint, second, tmp_path / "scratch")))
-    left = run_probe(second, tmp_path / "second", *ports(3))
+    with loadable_tables(checkpoint, second) as tables:
+        monkeypatch.setenv("LOAD", str(tables))
+        left = run_probe(second, tmp_path / "second", *ports(3))
     assert lines(left.directory / "start") == saved
     assert lines(left.directory / "end") != saved
 

@@ -23,6 +23,7 @@ from fleetps.checkpoint.store import Checkpoint, open_checkpoint
 from fleetps.checkpoint.values import read_rows
 from fleetps.checkpoint.verify import verify
 
+SIX = {"embedding": {"dim": 3, "shards": 6}, "wide": {"dim": 5, "shards": 6}}
 PART = "tables/001/part-001-00001.gz"
 
 
@@ -134,25 +135,41 @@ def test_reshard_refuses(tmp_path: Path) -> None:
 def test_tables_for_a_job_with_other_shards(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     made = make(job)
-    scratch = tmp_path / "scratch"
-    assert loadable_tables(made, job, scratch) == made.tables
-    assert not scratch.exists()
+    with loadable_tables(made, job) as found:
+        assert found == made.tables
     tables = {"embedding": {"dim": 3, "shards": 6}, "wide": {"dim": 5, "rule": {"name": "adam"}}}
     more = job_of(tmp_path, cluster={"servers": 3}, tables=tables)
-    for _ in range(2):  # what an earlier attempt has left is in nobody's way
-        found = loadable_tables(made, more, scratch)
+    (job.checkpoint_dir / ".partial-resharded/tables/000").mkdir(parents=True)  # of one that died
+    with loadable_tables(made, more) as found:
         assert read_table(found / "000", 6) == lines_of(job, "embedding")
         assert read_table(found / "001", more.table_shards("wide")) == lines_of(job, "wide")
-    assert len(list((found / "002").iterdir())) == 2
+        assert len(list((found / "002").iterdir())) == 2
+    assert list(job.checkpoint_dir.iterdir()) == [made.path]
 
 
 def test_damaged_tables_are_not_loaded(tmp_path: Path) -> None:
     made = make(job_of(tmp_path))
     (made.path / PART).write_bytes(gzip.compress(b"1 0 0 0 1 0 1 1 1 1 1\n"))
     tables = {"embedding": {"dim": 3, "shards": 8}, "wide": {"dim": 5, "shards": 8}}
-    with pytest.raises(UserError, match="of table wide, but 40 were expected"):
-        loadable_tables(made, job_of(tmp_path, tables=tables), tmp_path / "scratch")
-    assert not (tmp_path / "scratch/tables").exists()
+    job = job_of(tmp_path, tables=tables)
+    with (
+        pytest.raises(UserError, match="of table wide, but 40 were expected"),
+        loadable_tables(made, job),
+    ):
+        pass
+    assert list(job.checkpoint_dir.iterdir()) == [made.path]
+
+
+def test_no_room_for_other_shards(tmp_path: Path) -> None:
+    made = make(job_of(tmp_path))
+    (tmp_path / "file").write_text("")
+    elsewhere = {"path": str(tmp_path / "file/checkpoints")}
+    job = job_of(tmp_path, cluster={"servers": 1}, tables=SIX, checkpoint=elsewhere)
+    with (
+        pytest.raises(UserError, match="in other shards: Not a directory; make room there or set"),
+        loadable_tables(made, job),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("rule", STATE)
