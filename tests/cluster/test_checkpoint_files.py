@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import shutil
 import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from probe_job import Left, run_probe
+from together import run_together
 
 from fleet_config.job import Job
 from fleetps.checkpoint.finish import Saved, finish
@@ -103,3 +106,29 @@ def test_other_numbers_of_servers_and_shards(
     monkeypatch.setenv("LOAD", str(resharded.tables))
     left = run_probe(job_with(1, 5, small_data, tmp_path), tmp_path / "third", *ports(1))
     assert lines(left.directory / "start") == saved
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for 200 KB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    commands = {name: shutil.which(name) or "" for name in ("mount", "umount")}
+    mount = [commands["mount"], "-t", "tmpfs", "-o", "size=200k", "none", str(place)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root can mount a small file system")
+    yield place
+    subprocess.run([commands["umount"], str(place)], check=True)
+
+
+def test_a_full_disk(small_data: Path, tmp_path: Path, small_disk: Path) -> None:
+    """The engine says that it has saved; nothing that looks like a checkpoint is left."""
+    store = Checkpoints(small_disk / "checkpoints")
+    job = job_with(1, 4, small_data, tmp_path)
+    left = run_together(job, tmp_path, save=store.begin(1))
+    note = (left.directory / "worker-0" / "saved").read_text()
+    assert note.startswith(f"error: {small_disk}/checkpoints/.partial-000001/tables/")
+    assert "\n" not in note
+    assert list(store.path.iterdir()) == []
