@@ -99,6 +99,7 @@ _OUR_READERS: _Readers = {
     "WORKER_ENDPOINTS": ("workers", _hosts),
     "SERVER_ENDPOINT": ("endpoint", _endpoint),
     "SERVER_PORT": ("port", _count),
+    "SERVER_INDEX": ("server_rank", _count),
     "WORKER_INDEX": ("worker_rank", _count),
 }
 

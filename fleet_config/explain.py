@@ -31,6 +31,7 @@ _EXPECTED = {
     "string_too_short": "text that isn't empty",
     "too_short": "a section with at least one entry",
     "list_type": "a list",
+    "tuple_type": "a list",
     "model_type": "a section (keys below it)",
     "model_attributes_type": "a section (keys below it)",
     "dict_type": "a section (keys below it)",

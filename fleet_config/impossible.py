@@ -26,6 +26,7 @@ def impossible(job: Job) -> Iterator[Problem]:
     yield from _evaluation(job)
     yield from _deadlines(job)
     yield from _checkpoint(job)
+    yield from _hosts(job)
 
 
 def _schedule(job: Job) -> Iterator[Problem]:
@@ -180,3 +181,21 @@ def _checkpoint(job: Job) -> Iterator[Problem]:
             f"checkpoint.every.epochs is {epochs} but the job ends after {job.job.epochs} epochs, "
             "so it would make no checkpoint; use null to mean that",
         )
+
+
+def _hosts(job: Job) -> Iterator[Problem]:
+    marked = [index for index, host in enumerate(job.hosts) if host.coordinator]
+    if len(marked) > 1:
+        yield Problem(
+            ("hosts", str(marked[1]), "coordinator"),
+            f"hosts.{marked[0]} and hosts.{marked[1]} both have coordinator: true; a job has one",
+        )
+    places = [(host.address, host.port, host.directory) for host in job.hosts]
+    for index, place in enumerate(places):
+        first = places.index(place)
+        if first != index:
+            yield Problem(
+                ("hosts", str(index)),
+                f"hosts.{index} is the same directory of the same host as hosts.{first}; add its "
+                "servers and workers there",
+            )

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -26,6 +26,7 @@ from fleet_config.sections import (
     ClusterSection,
     DataSection,
     EvaluateSection,
+    Host,
     JobSection,
     ModelSection,
     ObserveSection,
@@ -42,6 +43,7 @@ _MAY_DIFFER: dict[str, set[str] | bool] = {
     "cluster": {"workers", "threads", "heartbeat", "restarts", "deadlines"},
     "checkpoint": True,
     "observe": True,
+    "hosts": True,
 }
 
 
@@ -60,6 +62,8 @@ class Job(Section):
     evaluate: EvaluateSection = EvaluateSection()
     checkpoint: CheckpointSection = CheckpointSection()
     observe: ObserveSection = ObserveSection()
+    # A YAML list is no tuple, which a strict model would mind.
+    hosts: Annotated[tuple[Host, ...], Field(strict=False)] = ()
 
     @property
     def run_dir(self) -> Path:
@@ -138,7 +142,12 @@ def _with_absolute_paths(job: Job) -> Job:
     given = {key: getattr(job.checkpoint, key) for key in ("path", "resume", "warm_start")}
     paths = {key: _absolute(path) for key, path in given.items() if isinstance(path, Path)}
     checkpoint = job.checkpoint.model_copy(update=paths)
-    return job.model_copy(update={"job": section, "data": data, "checkpoint": checkpoint})
+    hosts = tuple(
+        host.model_copy(update={"key": _absolute(host.key)}) if host.key else host
+        for host in job.hosts
+    )
+    sections = {"job": section, "data": data, "checkpoint": checkpoint, "hosts": hosts}
+    return job.model_copy(update=sections)
 
 
 def _absolute(path: Path) -> Path:

@@ -17,7 +17,7 @@ Kind: TypeAlias = Literal["server", "worker", "coordinator", "local"]
 
 DEFAULT_SERVER_PORT = 6174
 # Set by so many tools for so many ends that they say nothing where no role is named.
-_COMMON = {"host", "port", "worker_count", "worker_rank"}
+_COMMON = {"host", "port", "worker_count", "worker_rank", "server_rank"}
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,14 @@ def _coordinator(known: _Claims) -> Role:
 def _server(known: _Claims, own_address: Callable[[str], str]) -> Role:
     servers, coordinator = _peers(known)
     endpoint = _server_endpoint(known, servers, own_address)
-    rank = None
+    rank = known.value("server_rank")
     if servers:
         endpoint = _in_list(endpoint, known, servers)
+        if rank not in (None, servers.index(endpoint)):
+            raise UserError(
+                f"{known.says('server_rank')} but this server, {endpoint}, has rank "
+                f"{servers.index(endpoint)} in {known.says('servers')}; unset one of them"
+            )
         rank = servers.index(endpoint)
     _refuse_ipv6(endpoint)
     return Role(

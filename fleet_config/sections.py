@@ -161,6 +161,26 @@ class CheckpointSection(Section):
     warm_start: FilePath | None = None
 
 
+class Host(Section):
+    """A machine on which scripts/ssh_cluster.py runs a part of the job.
+
+    `address` is where ssh and the other hosts reach it; user and key None: as ssh would choose.
+    `directory` is there, from its user's home; python None: .venv/bin/python in it, or python3.
+    """
+
+    address: Annotated[
+        str, text_of(r"[A-Za-z0-9][A-Za-z0-9._:-]*", "a host name or address, without user or port")
+    ]
+    port: Annotated[int, Field(ge=1, le=65_535)] = 22
+    user: Annotated[str, Field(min_length=1)] | None = None
+    key: FilePath | None = None
+    coordinator: bool = False
+    servers: CountOrZero = 0
+    workers: CountOrZero = 0
+    directory: Annotated[str, text_of(r"[^\0\n]+", "a directory")] = "~/fleetps"
+    python: Annotated[str, text_of(r"[^\0\n]+", "the path of a Python")] | None = None
+
+
 class ObserveSection(Section):
     """What people see while it runs."""
 

@@ -347,3 +347,36 @@ def test_file_that_can_not_be_read(write, tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="not UTF-8"):
         load_job("binary.yaml")
+
+
+# --set argument -> the sentence behind it
+HOST_MISTAKES = {
+    "hosts=3": "hosts must be a list, not 3",
+    "hosts=[{port: 22}]": "hosts.0.address is missing; it has no default",
+    "hosts=[{address: me@a}]": (
+        "hosts.0.address must be a host name or address, without user or port, not the text 'me@a'"
+    ),
+    "hosts=[{address: a, prot: 1}]": (
+        "hosts.0.prot is not a known key; did you mean hosts.0.port?"
+    ),
+    "hosts=[{address: a}, {address: a}]": (
+        "hosts.1 is the same directory of the same host as hosts.0; add its servers and workers "
+        "there"
+    ),
+    "hosts=[{address: a, coordinator: true}, {address: b, coordinator: true}]": (
+        "hosts.0 and hosts.1 both have coordinator: true; a job has one"
+    ),
+}
+
+
+@pytest.mark.parametrize("argument", HOST_MISTAKES)
+def test_mistakes_in_hosts(write, argument: str) -> None:
+    assert sentences(write, LEAST, argument) == [f"--set {argument}: {HOST_MISTAKES[argument]}"]
+
+
+def test_hosts_may_differ_between_processes(write) -> None:
+    file = write(LEAST)
+    job = load_job(file, ["hosts=[{address: a, key: k, workers: 1}, {address: b, servers: 2}]"])
+    assert [host.port for host in job.hosts] == [22, 22]
+    assert job.hosts[0].key == Path.cwd() / "k"
+    assert job.digest() == load_job(file).digest()

@@ -25,6 +25,10 @@ MISTAKES = {
         {**PADDLE_WORKER, "WORKER_INDEX": "1"},
         ["PADDLE_TRAINER_ID=2", "WORKER_INDEX=1"],
     ),
+    "index and list disagree": (
+        {**PADDLE_SERVER, "SERVER_INDEX": "0"},
+        ["SERVER_INDEX=0", "rank 1", f"PADDLE_PSERVERS_IP_PORT_LIST={SERVERS}"],
+    ),
     "endpoint and port disagree": (
         {"ROLE": "SERVER", "COORDINATOR": "c:1", "SERVER_ENDPOINT": "a:1", "SERVER_PORT": "2"},
         ["SERVER_ENDPOINT=a:1", "SERVER_PORT=2"],

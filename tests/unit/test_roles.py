@@ -103,6 +103,15 @@ ROLES = {
         {"ROLE": "WORKER", "COORDINATOR": "co:7000", "WORKER_INDEX": "4"},
         a_role("worker", rank=4),
     ),
+    "server of a coordinator with an index": (
+        {
+            "ROLE": "SERVER",
+            "COORDINATOR": "co:7000",
+            "SERVER_ENDPOINT": "a:1",
+            "SERVER_INDEX": "1",
+        },
+        a_role("server", rank=1, endpoint="a:1", servers=(), coordinator="co:7000"),
+    ),
     "coordinator": (
         {"ROLE": "COORDINATOR", "COORDINATOR": "[::1]:7000"},
         a_role("coordinator", endpoint="[::1]:7000", coordinator="[::1]:7000"),
