@@ -147,9 +147,8 @@ def diff(place: Place, a: str, b: str) -> None:
     """Show what differs between two checkpoints: rows of tables, dense parameters."""
     first, second = place.find(a), place.find(b)
     click.echo(f"A  {first.path}\nB  {second.path}")
-    tables = {**first.manifest.tables, **second.manifest.tables}
-    for name in tables:
-        click.echo(f"table {name}: {_table_difference(first, second, name)}")
+    for name in {**first.manifest.tables, **second.manifest.tables}:
+        click.echo(f"table {name}{_table_difference(first, second, name)}")
     changed = dict(compare_dense(first, second))
     for name, difference in changed.items():
         click.echo(f"dense {name}: {difference}")
@@ -160,24 +159,22 @@ def diff(place: Place, a: str, b: str) -> None:
 def _table_difference(a: Checkpoint, b: Checkpoint, name: str) -> str:
     in_a, in_b = a.manifest.tables.get(name), b.manifest.tables.get(name)
     if in_a is None or in_b is None:
-        return f"only in {'A' if in_a else 'B'}"
-    for field in ("dim", "held_as"):
-        left, right = getattr(in_a, field), getattr(in_b, field)
+        return f": only in {'A' if in_a else 'B'}"
+    for what, left, right in (
+        ("dim", in_a.dim, in_b.dim),
+        ("rule", in_a.held_as, in_b.held_as),
+    ):
         if left != right:
-            return (
-                f"can't be compared: {field.replace('held_as', 'rule')} {left} in A, {right} in B"
-            )
+            return f": can't be compared: {what} {left} in A, {right} in B"
     found = compare_table(a, b, name)
-    parts = [
-        f"{found.same:,} rows the same",
-        f"{found.changed:,} with other values",
-        f"{found.other:,} with other counts or state",
-        f"{found.only_a:,} only in A",
-        f"{found.only_b:,} only in B",
-    ]
-    if found.changed:
-        parts[1] += f" (largest difference {found.largest:.6g}, id {found.of})"
-    return ", ".join(parts)
+    largest = f", largest difference {found.largest:.6g} (id {found.of})" if found.changed else ""
+    return (
+        f"\n  the same               {found.same:>12,} rows"
+        f"\n  other values           {found.changed:>12,}{largest}"
+        f"\n  other counts or state  {found.other:>12,}"
+        f"\n  only in A              {found.only_a:>12,}"
+        f"\n  only in B              {found.only_b:>12,}"
+    )
 
 
 @checkpoint.command()
