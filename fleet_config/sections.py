@@ -47,6 +47,10 @@ def _resume(value: Any) -> Path | str:
 
 
 Resume: TypeAlias = Annotated[Path | Literal["auto", "never"], PlainValidator(_resume)]
+Url: TypeAlias = Annotated[
+    str,
+    text_of(r"[a-z][a-z0-9+.-]*://.+", "a URL, such as s3://bucket/checkpoints or file:///mnt/b"),
+]
 
 
 def _check_compress(value: Any) -> Any:
@@ -81,6 +85,8 @@ class Deadlines(Section):
     step: Seconds = 60.0
     barrier: Seconds = 120.0
     stop: Seconds = 10.0
+    # For what is done with a checkpoint while training goes on, copying it to the mirror above all.
+    upkeep: Seconds = 3600.0
 
 
 class ClusterSection(Section):
@@ -148,6 +154,8 @@ class CheckpointEvery(Section):
 class CheckpointSection(Section):
     """What a job leaves to go on from, and where it begins. `path` None: checkpoints/ of the run.
 
+    full_every: every so many are whole, the others hold what changed since the one before.
+    mirror: a second place, to which each is copied while training goes on.
     resume: auto = where the last run of this name stopped, never, or from a certain checkpoint.
     warm_start: a checkpoint whose weights a job begins with that has nothing to go on from.
     """
@@ -156,7 +164,9 @@ class CheckpointSection(Section):
     keep: Count = 3
     # Beside those, every checkpoint with a number divisible by it.
     keep_every: Count | None = None
+    full_every: Count = 1
     path: FilePath | None = None
+    mirror: Url | None = None
     resume: Resume = "auto"
     warm_start: FilePath | None = None
 
