@@ -35,6 +35,7 @@ from fleetps.checkpoint.rows import part_names
 from fleetps.checkpoint.store import Checkpoint, Checkpoints
 from fleetps.checkpoint.verify import check_rows, files_in, in_threads, sha256
 from fleetps.data.dataset import Dataset
+from fleetps.memory import worker_rows
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def _manifest(partial: Path, job: Job, dataset: Dataset, saved: Saved) -> Manife
         data=data_record(dataset),
         columns=column_records(dataset.columns),
         tables=tables,
+        vocabulary=worker_rows(job, dataset.distinct_ids),
         dense=_arrays(partial / DENSE),
         progress=saved.progress,
         files={

@@ -9,7 +9,8 @@ from typing import Any
 from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleetps.checkpoint.format import DataRecord, Manifest, column_records, held_as
-from fleetps.data.dataset import Column
+from fleetps.data.dataset import Column, Dataset
+from fleetps.memory import worker_rows
 
 # What may change when a job goes on: how much longer, how fast, who is asked to do it.
 _MAY_CHANGE = (
@@ -66,6 +67,20 @@ def check_data(path: Path, manifest: Manifest, data: DataRecord) -> None:
             f"{path}: was made with other data ({manifest.data.rows:,} training rows in "
             f"{manifest.data.path}) than those in {data.path} ({data.rows:,} rows); to train its "
             "weights on new data use checkpoint.resume: never and checkpoint.warm_start"
+        )
+
+
+def check_vocabulary(path: Path, manifest: Manifest, job: Job, dataset: Dataset) -> None:
+    """Refuse weights whose ids are taken modulo another number; in mode geo it follows from data.
+
+    Raises:
+        UserError: naming both numbers.
+    """
+    wanted = worker_rows(job, dataset.distinct_ids)
+    if manifest.vocabulary != wanted:
+        raise UserError(
+            f"{path}: doesn't fit the job: the vocabulary is {manifest.vocabulary} there and "
+            f"{wanted} here; set mode: {{name: geo, vocabulary: {manifest.vocabulary}}}"
         )
 
 

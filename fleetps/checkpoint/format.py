@@ -23,6 +23,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveInt,
     ValidationError,
+    model_validator,
 )
 
 from fleet_config.errors import UserError
@@ -66,12 +67,28 @@ class World(_Record):
     ranks: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 
 
+class TableChanges(_Record):
+    """What a delta holds of a table.
+
+    Attributes:
+        changed: rows in its part files: those that the checkpoint before hasn't or has otherwise.
+        removed: ids in its `removed-*.gz`: those that only the checkpoint before has.
+        content: `chain.Content` of all rows that the table had.
+    """
+
+    changed: NonNegativeInt
+    removed: NonNegativeInt
+    content: str
+
+
 class TableRecord(_Record):
     """Attributes:
     id: its files are in tables/<id, 3 digits>/.
     rule: the section of the job file, with all values.
     held_as: name of the rule whose state the rows carry; in mode geo servers only add, "naive".
-    rows, bytes: of all part files.
+    rows: that the table had.
+    bytes: of its files.
+    changes: in a delta: what its files hold; else these hold all rows.
     """
 
     id: NonNegativeInt
@@ -81,11 +98,17 @@ class TableRecord(_Record):
     shards: PositiveInt
     rows: NonNegativeInt
     bytes: NonNegativeInt
+    changes: TableChanges | None = None
 
     @property
     def directory(self) -> str:
         """Relative to the checkpoint's."""
         return table_directory(self.id)
+
+    @property
+    def stored(self) -> int:
+        """How many rows its part files hold."""
+        return self.changes.changed if self.changes else self.rows
 
 
 class ColumnRecord(_Record):
@@ -120,6 +143,8 @@ class Manifest(_Record):
     number: counts up over the job's life.
     time: UTC, ISO 8601, when it was complete.
     generation: of the job when it was made.
+    kind: full, or delta: its tables hold what changed since the checkpoint `base`, beside it.
+    vocabulary: what ids are taken modulo in mode geo; 0: nothing, they are kept as they are.
     dense: shape of each dense parameter.
     progress: the coordinator's record, from which it goes on.
     files: by path relative to the checkpoint; all but the manifest.
@@ -131,16 +156,26 @@ class Manifest(_Record):
     number: NonNegativeInt
     time: str
     generation: NonNegativeInt
-    kind: Literal["full"] = "full"
+    kind: Literal["full", "delta"] = "full"
+    base: str | None = None
     job: JobRecord
     world: World
     data: DataRecord
     columns: tuple[ColumnRecord, ...]
     tables: dict[str, TableRecord]
+    vocabulary: NonNegativeInt
     dense: dict[str, tuple[NonNegativeInt, ...]]
     progress: dict[str, JsonValue]
     files: dict[str, FileRecord]
     versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Manifest:
+        deltas = {self.kind == "delta", self.base is not None}
+        deltas |= {table.changes is not None for table in self.tables.values()}
+        if len(deltas) > 1:
+            raise ValueError("it is neither a full checkpoint nor a delta")
+        return self
 
     @property
     def servers(self) -> int:

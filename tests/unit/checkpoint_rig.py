@@ -60,7 +60,8 @@ def lines_of(job: Job, table: str, seed: int = 1) -> Text:
     """ROWS random rows; every fifth has no factors."""
     random = np.random.default_rng(seed)
     dim = job.tables[table].dim
-    first_state, state = STATE[job.tables[table].rule.name](dim - 1)
+    rule = "naive" if "geo" in job.mode_names else job.tables[table].rule.name
+    first_state, state = STATE[rule](dim - 1)
     found: Text = {}
     for number, key in enumerate(random.integers(0, 1 << 62, ROWS)):
         size = 1 + first_state + (dim - 1 + state if number % 5 else 0)

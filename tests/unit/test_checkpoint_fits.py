@@ -10,8 +10,10 @@ import pytest
 from checkpoint_rig import COLUMNS, data_of, job_of, make
 
 from fleet_config.errors import UserError
+from fleetps.checkpoint.choose import to_resume, to_warm_start
 from fleetps.checkpoint.fits import check_data, check_resume, check_weights
 from fleetps.checkpoint.format import data_record
+from fleetps.data.dataset import Split
 
 WIDE = {"dim": 5, "rule": {"name": "adam"}}
 # sections of the job -> field, in the checkpoint, in the job
@@ -124,3 +126,43 @@ def test_data(tmp_path: Path) -> None:
     other = dataclasses.replace(same, splits={"train": dataclasses.replace(split, shards=(shard,))})
     with pytest.raises(UserError, match=r"was made with other data .*checkpoint\.warm_start"):
         check_data(made.path, made.manifest, data_record(other))
+
+
+def test_what_a_job_file_may_name(tmp_path: Path) -> None:
+    """A checkpoint, a directory of checkpoints or a run."""
+    job = job_of(tmp_path)
+    data = data_of(job)
+    old, newest = make(job, 1), make(job, 2)
+    for choose in (to_resume, to_warm_start):
+        assert choose(old.path, job, data) == old
+        assert choose(job.checkpoint_dir, job, data) == newest
+        assert choose(job.run_dir, job, data) == newest
+        with pytest.raises(UserError, match="is neither a checkpoint nor a directory with some"):
+            choose(tmp_path, job, data)
+        with pytest.raises(UserError, match="there is no such directory"):
+            choose(tmp_path / "none", job, data)
+    (newest.path / "dense.npz").write_bytes(b"")
+    with pytest.raises(UserError, match=r"dense\.npz: has 0 bytes"):
+        to_warm_start(job.run_dir, job, data)
+
+
+def test_other_data_only_for_a_warm_start(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    made = make(job)
+    other = dataclasses.replace(data_of(job), splits={"train": Split(0, ())})
+    assert to_warm_start(made.path, job, other) == made
+    with pytest.raises(UserError, match="was made with other data"):
+        to_resume(made.path, job, other)
+
+
+def test_vocabulary_of_geo(tmp_path: Path) -> None:
+    """Ids are taken modulo it; it follows from the data unless it is given."""
+    job = job_of(tmp_path, mode="geo")
+    made = make(job)
+    data = data_of(job)
+    more = dataclasses.replace(data, distinct_ids=1_000_000)
+    assert to_warm_start(made.path, job, data) == made
+    with pytest.raises(UserError, match=r"vocabulary is 4096 there and 16777216 here; set mode"):
+        to_warm_start(made.path, job, more)
+    given = job_of(tmp_path, mode={"name": "geo", "vocabulary": 4096})
+    assert to_warm_start(made.path, given, more) == made

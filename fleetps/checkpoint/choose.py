@@ -1,0 +1,57 @@
+"""The checkpoint that a job file names: checkpoint.resume or checkpoint.warm_start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleet_config.errors import UserError
+from fleet_config.job import Job
+from fleetps.checkpoint import fits
+from fleetps.checkpoint.format import MANIFEST, data_record
+from fleetps.checkpoint.store import Checkpoint, Checkpoints, open_checkpoint
+from fleetps.checkpoint.verify import verify
+from fleetps.data.dataset import Dataset
+
+
+def to_resume(path: Path, job: Job, dataset: Dataset) -> Checkpoint:
+    """A checkpoint to go on from: its files are verified, and it is of this job and data.
+
+    path: the checkpoint, or a run or a directory of checkpoints, of which the newest is taken.
+
+    Raises:
+        UserError: there is none, it is damaged, or it doesn't fit.
+    """
+    found = _verified(path)
+    fits.check_resume(found.path, found.manifest, job, dataset.columns)
+    fits.check_data(found.path, found.manifest, data_record(dataset))
+    return found
+
+
+def to_warm_start(path: Path, job: Job, dataset: Dataset) -> Checkpoint:
+    """The same for a job that begins with its weights: other data and another order are fine."""
+    found = _verified(path)
+    fits.check_weights(found.path, found.manifest, job, dataset.columns)
+    fits.check_vocabulary(found.path, found.manifest, job, dataset)
+    return found
+
+
+def _verified(path: Path) -> Checkpoint:
+    found = _newest(path) if _holds_checkpoints(path) else open_checkpoint(path)
+    verify(found.path, found.manifest)
+    return found
+
+
+def _holds_checkpoints(path: Path) -> bool:
+    return path.is_dir() and not (path / MANIFEST).exists()
+
+
+def _newest(path: Path) -> Checkpoint:
+    inner = path / "checkpoints"
+    directory = inner if inner.is_dir() else path
+    found = Checkpoints(directory).list()
+    if not found:
+        raise UserError(
+            f"{path}: is neither a checkpoint nor a directory with some; `fleetps checkpoint ls` "
+            "shows those of a run"
+        )
+    return found[0]
