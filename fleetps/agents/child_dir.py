@@ -38,6 +38,10 @@ class ChildDirectory:
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
 
+    def say(self, reason: str) -> None:
+        """Why the agent ends the process, in place of the words it can't find itself."""
+        (self.path / _ERROR).write_text(json.dumps({"message": reason}), encoding="utf-8")
+
     def reason(self, code: int, log: Path) -> str:
         """Why the process ended: in its own words where it left some, otherwise the exit code."""
         words = self._last_words()

@@ -67,7 +67,7 @@ class Member:
     def place(self) -> Place:
         raise NotImplementedError
 
-    def started(self) -> None:
+    def started(self, child: Child) -> None:
         """The child has just been started."""
 
     def watch(self) -> None:
@@ -157,7 +157,7 @@ class Member:
             cwd=work.path,
         )
         _log.info("started Paddle as process %d; its output: %s", child.pid, child.log)
-        self.started()
+        self.started(child)
         return child
 
     def _supervise(self, child: Child) -> bool:

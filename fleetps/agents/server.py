@@ -52,7 +52,7 @@ class ServerAgent(Member):
             workers=self.job.cluster.workers,
         )
 
-    def started(self) -> None:
+    def started(self, _child: Child) -> None:
         deadlines = self.job.cluster.deadlines
         self._port = ServerPort(self._endpoint(), deadlines.server_start, deadlines.step)
 

@@ -11,6 +11,7 @@ from fleetps.agents.member import Member
 from fleetps.coordinator.reports import MemberRole
 from fleetps.memory import check_worker_memory
 from fleetps.system.process import Child, end_all
+from fleetps.system.pulse_file import give_time, silent_for
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ _UNUSED_PORT = "0"
 
 class WorkerAgent(Member):
     kind: ClassVar[MemberRole] = "worker"
+    _child: Child
 
     def check_place(self) -> None:
         check_worker_memory(self.job, workers=1)
@@ -36,8 +38,22 @@ class WorkerAgent(Member):
             workers=self.job.cluster.workers,
         )
 
-    def started(self) -> None:
+    def started(self, child: Child) -> None:
+        self._child = child
+        deadlines = self.job.cluster.deadlines
+        start = deadlines.rendezvous + deadlines.server_start + deadlines.barrier
+        give_time(self.child_directory().path, start + deadlines.first_step)
         self.membership.say("running")
+
+    def watch(self) -> None:
+        """End a child that shows no sign of life, whatever it hangs in; it counts as crashed."""
+        silence = silent_for(self.child_directory().path)
+        if silence > self.job.cluster.deadlines.step:
+            self.child_directory().say(
+                f"its Paddle process was ended: it had shown no sign of life for {silence:.0f} s "
+                "(cluster.deadlines.step); it was stopped, or hung inside Paddle"
+            )
+            self._child.kill()
 
     def completes(self, code: int) -> bool:
         """With 0 it ends when the coordinator has no more work for anybody."""

@@ -15,6 +15,7 @@ from fleet_config.job import Job
 from fleet_config.modes import BoundedMode
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.training import child
+from fleetps.training.pulse import Pulse
 
 
 class Gate:
@@ -26,10 +27,11 @@ class Gate:
     In an epoch of another mode every thread goes on at once.
     """
 
-    def __init__(self, client: Coordinator, instance: str, job: Job) -> None:
+    def __init__(self, client: Coordinator, instance: str, job: Job, pulse: Pulse) -> None:
         self._client = client
         self._instance = instance
         self._job = job
+        self._pulse = pulse
         self._lock = threading.Lock()
         self._mode: BoundedMode | None = None
         self._epoch = -1
@@ -74,6 +76,7 @@ class Gate:
             if time.monotonic() - start > self._job.cluster.deadlines.barrier:
                 child.leave(TryAgain(self._too_long()))
             time.sleep(pause)
+            self._pulse.step()
             self._waited += pause
 
     def _ask(self) -> float:

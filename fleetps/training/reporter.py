@@ -9,6 +9,7 @@ from fleet_config.errors import EXIT_STOPPED, FleetError
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.training import child, stopping
 from fleetps.training.gate import Gate
+from fleetps.training.pulse import Pulse
 from fleetps.training.step_hook import StepHook
 
 INTERVAL = 1.0  # seconds
@@ -30,6 +31,7 @@ class Reporter:
         threads: int,
         flush: Callable[[], None],
         gate: Gate,
+        pulse: Pulse,
     ) -> None:
         self._client = client
         self._instance = instance
@@ -37,6 +39,7 @@ class Reporter:
         self._threads = threads
         self._flush = flush
         self._gate = gate
+        self._pulse = pulse
         self._task: int | None = None
         self._lock = threading.Lock()
         stopping.on_stop(self._stop)
@@ -55,6 +58,8 @@ class Reporter:
     def _run(self) -> None:
         pause = threading.Event()
         while not pause.wait(INTERVAL):
+            self._pulse.beat()
+            self._pulse.check()
             with self._lock:
                 over = self._task is not None and self._report(self._task)
             if over:

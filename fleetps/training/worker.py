@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from fleetps.training.evaluate import ScoreCounter
 from fleetps.training.feed import DataError, Feed, LoadingTask
 from fleetps.training.gate import Gate
 from fleetps.training.geo_engine import GeoEngine
+from fleetps.training.pulse import Pulse
 from fleetps.training.reporter import Reporter
 from fleetps.training.schedule import factor
 from fleetps.training.status_file import STATUS_FILE, StatusFile
@@ -59,8 +62,9 @@ class Worker:
         self._client = client
         self._instance = instance
         self._engine = engine
-        self._gate = Gate(client, instance, job)
-        self._hook = StepHook(self._gate.after_batch)
+        self._pulse = Pulse(job.cluster.deadlines)
+        self._gate = Gate(client, instance, job, self._pulse)
+        self._hook = StepHook(self._after_batch)
         self._scores = ScoreCounter()
         self._programs = engine.build(job, dataset, self._hook, self._scores)
         self._executor = paddle.static.Executor(paddle.CPUPlace())
@@ -70,8 +74,13 @@ class Worker:
         self._total_steps = job.job.epochs * dataset.split("train").rows // job.data.batch_size
         self._training = True
         self._reporter = Reporter(
-            client, instance, self._hook, job.cluster.threads, engine.flush, self._gate
+            client, instance, self._hook, job.cluster.threads, engine.flush, self._gate, self._pulse
         )
+        self._pulse.beat()
+
+    def _after_batch(self, ending: Callable[[], bool]) -> None:
+        self._pulse.step()
+        self._gate.after_batch(ending)
 
     def run(self) -> None:
         """Work until the coordinator says that the job is finished.
@@ -99,12 +108,14 @@ class Worker:
         if isinstance(lease, Stop):
             raise TryAgain(lease.reason)
         if isinstance(lease, Flush):
-            self._engine.flush()
-            if lease.save:
-                self._engine.leave_state(Path(lease.save))
+            with self._pulse.silence(self._job.cluster.deadlines.barrier):
+                self._engine.flush()
+                if lease.save:
+                    self._engine.leave_state(Path(lease.save))
             self._client.arrive(self._instance, lease.name)
         elif isinstance(lease, Chore):
-            note = self._engine.chore(lease)
+            with self._pulse.silence(self._job.cluster.deadlines.barrier):
+                note = self._engine.chore(lease)
             self._client.arrive(self._instance, lease.name, note)
         elif isinstance(lease, Wait):
             time.sleep(lease.seconds)
@@ -117,7 +128,8 @@ class Worker:
     def _work(self, loading: LoadingTask) -> LoadingTask | None:
         task = loading.task
         try:
-            data = loading.wait()
+            with self._pulse.silence(self._job.cluster.deadlines.first_step):
+                data = loading.wait()
             ahead = self._lease_ahead()
             self._train(task, data) if task.training else self._evaluate(task, data)
         except DataError as error:
@@ -134,21 +146,24 @@ class Worker:
     def _train(self, task: Task, data: Any) -> None:
         self._training = True
         mode = self._job.mode_of(task.epoch).name
-        together = self._engine.enter(mode)
+        with self._pulse.silence(self._job.cluster.deadlines.barrier):
+            together = self._engine.enter(mode)
+            self._engine.prepare(data, training=True)
         first = task.rows_before // self._job.data.batch_size
+        name = f"task {task.id} ({where(task.slices)})"
         # The steps of a schedule are batches of all workers.
         self._hook.begin(
-            f"task {task.id} ({where(task.slices)})",
-            lambda step: self._rate(first + together * step),
-            self._programs.learning_rate,
+            name, lambda step: self._rate(first + together * step), self._programs.learning_rate
         )
-        self._engine.prepare(data, training=True)
         self._reporter.begin(task.id)
         self._gate.begin(task.epoch)
-        self._executor.train_from_dataset(
-            self._programs.train[mode], data, thread=self._job.cluster.threads
-        )
-        self._engine.task_done()
+        # In sync a step that is late is another worker's fault, and the coordinator knows whose.
+        with self._pulse.task(name) if together == 1 else nullcontext():
+            self._executor.train_from_dataset(
+                self._programs.train[mode], data, thread=self._job.cluster.threads
+            )
+        with self._pulse.silence(self._job.cluster.deadlines.barrier):
+            self._engine.task_done()
         self._reporter.end()
         counts = self._hook.counts()
         answer = self._client.done(
@@ -165,7 +180,8 @@ class Worker:
             # Everybody has flushed before the coordinator leases the first evaluation task.
             self._engine.refresh()
             self._training = False
-        self._engine.prepare(data, training=False)
+        with self._pulse.silence(self._job.cluster.deadlines.barrier):
+            self._engine.prepare(data, training=False)
         self._scores.reset()
         self._executor.infer_from_dataset(
             self._programs.evaluate, data, thread=self._job.cluster.threads

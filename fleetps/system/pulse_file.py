@@ -1,0 +1,20 @@
+"""The file by which a worker process shows its agent that it lives: its time of change."""
+
+import os
+import time
+from pathlib import Path
+
+PULSE_FILE = "pulse"
+
+
+def give_time(directory: Path, seconds: float) -> None:
+    """For a process that is started in `directory`: no sign is due for so long."""
+    file = directory / PULSE_FILE
+    file.touch()
+    due = time.time() + seconds
+    os.utime(file, (due, due))
+
+
+def silent_for(directory: Path) -> float:
+    """Seconds since the process in `directory` was to give a sign; less than 0: none is due yet."""
+    return time.time() - (directory / PULSE_FILE).stat().st_mtime

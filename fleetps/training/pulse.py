@@ -1,0 +1,78 @@
+"""Signs of life that the agent can see from outside, and an end for a step that never ends.
+
+The agent ends a worker process that has given no sign for `cluster.deadlines.step` seconds,
+whatever it hangs in; a step that takes longer is ended from inside, where the stacks of all threads
+can be shown. Paddle holds the interpreter while it saves, loads or flushes, so that no sign can be
+given then: `silence` says how long that may take.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet_config.errors import TryAgain
+from fleet_config.sections import Deadlines
+from fleetps.system.pulse_file import PULSE_FILE
+from fleetps.training import child
+
+
+class Pulse:
+    """Of a worker process. The agent has given it time to start: the first sign ends that."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._file = Path(PULSE_FILE)
+        self._silent_until = 0.0
+        self._task = ""
+        self._step_due = math.inf
+
+    def beat(self) -> None:
+        """Give a sign; about once a second, by a thread that has nothing else to do."""
+        due = max(time.time(), self._silent_until)
+        self._file.touch()
+        os.utime(self._file, (due, due))
+
+    @contextmanager
+    def silence(self, seconds: float) -> Iterator[None]:
+        """Inside, no sign is due for so long."""
+        self._silent_until = time.time() + seconds
+        self.beat()
+        try:
+            yield
+        finally:
+            self._silent_until = 0.0
+            self.beat()
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[None]:
+        """Inside, steps are due; the first one may take longer."""
+        self._task = name
+        self._step_due = time.monotonic() + self._deadlines.first_step
+        try:
+            yield
+        finally:
+            self._step_due = math.inf
+
+    def step(self) -> None:
+        """A step was made, or is waited with on purpose."""
+        self._step_due = time.monotonic() + self._deadlines.step
+
+    def check(self) -> None:
+        """End the process, with the stacks of its threads in the log, if a step is overdue."""
+        if time.monotonic() < self._step_due:
+            return
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        child.leave(
+            TryAgain(
+                f"made no step in {self._task} within cluster.deadlines.step "
+                f"({self._deadlines.step:g} s; the first one: first_step, "
+                f"{self._deadlines.first_step:g} s); the stacks of its threads are in its log"
+            )
+        )
