@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,7 @@ def _manifest(partial: Path, job: Job, dataset: Dataset, saved: Saved) -> Manife
     tables = table_records(job, saved.ids, saved.rows, table_bytes)
     for name, record in tables.items():
         check_rows(partial, name, record, servers)
-    for rank in saved.ranks:
-        _arrays(partial / optimizer_file(rank))
+    in_threads(lambda rank: _arrays(partial / optimizer_file(rank)), saved.ranks)
     digests = in_threads(lambda name: sha256(partial / name), files)
     return Manifest(
         number=saved.number,
@@ -142,14 +142,16 @@ def _check_parts(partial: Path, files: list[str], job: Job, saved: Saved) -> Non
 
 def _arrays(file: Path) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays in an .npz file; all are read, so that a bad one is noticed."""
+    shapes = {}
     try:
         with np.load(file) as arrays:
-            shapes = {name: arrays[name] for name in arrays.files}
+            for name in arrays.files:
+                values = arrays[name]
+                if not np.isfinite(values).all():
+                    raise DamagedCheckpoint(f"{file}: {name} holds nan or inf")
+                shapes[name] = values.shape
     except FileNotFoundError:
         raise DamagedCheckpoint(f"{file}: was not written") from None
-    except (OSError, ValueError, EOFError, KeyError) as error:
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise DamagedCheckpoint(f"{file}: is damaged: {error}") from None
-    for name, values in shapes.items():
-        if not np.isfinite(values).all():
-            raise DamagedCheckpoint(f"{file}: {name} holds nan or inf")
-    return {name: values.shape for name, values in shapes.items()}
+    return shapes

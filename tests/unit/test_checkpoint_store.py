@@ -119,6 +119,12 @@ FAILED = {
     ),
     "no dense": (lambda partial: (partial / "dense.npz").unlink(), "dense.npz: was not written"),
     "dense of nan": (_dense_with_nan, "dense.npz: w holds nan or inf"),
+    "cut optimizer": (
+        lambda partial: (partial / "optimizer-0.npz").write_bytes(
+            (partial / "optimizer-0.npz").read_bytes()[:100]
+        ),
+        "optimizer-0.npz: is damaged",
+    ),
     "damaged dense": (
         lambda partial: (partial / "dense.npz").write_bytes(b"PK"),
         "dense.npz: is damaged",
