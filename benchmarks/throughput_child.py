@@ -19,7 +19,7 @@ from fleet_config.job import Job
 from fleetps import paddle_compat
 from fleetps.coordinator.messages import Arrived, Rendezvous, Slice, Task
 from fleetps.data.dataset import Dataset, load_dataset
-from fleetps.training import build, child, server, sparse
+from fleetps.training import build, child, server
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.feed import Feed
 from fleetps.training.program import build_network
@@ -31,17 +31,24 @@ SPLIT = "train"
 class FileBarrier:
     """The calls of the coordinator that the engine makes, by files in the parent directory."""
 
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
     def rendezvous(self, _instance: str) -> Rendezvous:
         """The benchmark starts workers when the servers answer."""
         return Rendezvous(
             complete=True, servers=(), workers=0, missing=(), waited=0.0, generation=0
         )
 
-    def arrive(self, _instance: str, name: str) -> None:
-        (Path("..") / name).touch()
+    def arrive(self, _instance: str, name: str, note: str = "") -> None:
+        file = Path("..") / f"arrived-{name}-{self._rank}"
+        file.with_suffix(".new").write_text(note)
+        file.with_suffix(".new").rename(file)
 
     def arrived(self, name: str) -> Arrived:
-        return Arrived(ranks=(0,) if (Path("..") / name).exists() else ())
+        files = [f for f in Path("..").glob(f"arrived-{name}-*") if not f.suffix]
+        notes = {int(file.name.rpartition("-")[2]): file.read_text() for file in files}
+        return Arrived(ranks=tuple(sorted(notes)), notes=notes)
 
 
 class NaiveEngine:
@@ -62,13 +69,18 @@ def naive_program(job: Job, dataset: Dataset) -> tuple[Any, list[Any], Any]:
     fleet.init(fleet.PaddleCloudRoleMaker(is_collective=False))
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup):
-        network = build_network(job, dataset, sparse.lookup_on_servers)
+        network = build_network(job, dataset, tutorial_lookup)
         loss = paddle.mean(network.loss_sum)
         strategy = fleet.DistributedStrategy()
         strategy.a_sync = True
         optimizer = fleet.distributed_optimizer(paddle.optimizer.Adam(0.001), strategy)
         optimizer.minimize(loss)
         return loss, network.feeds, paddle.static.default_startup_program()
+
+
+def tutorial_lookup(table: str, dim: int, ids: list[Any]) -> list[Any]:
+    size, name = [1 << 20, dim], paddle.ParamAttr(name=table)
+    return [paddle.static.nn.sparse_embedding(part, size=size, param_attr=name) for part in ids]
 
 
 def serve(settings: dict[str, Any]) -> None:
@@ -85,39 +97,70 @@ def serve(settings: dict[str, Any]) -> None:
 def measure(settings: dict[str, Any]) -> None:
     """Writes the start and end of each pass (seconds of the wall clock) to passes.json."""
     job, dataset = child.load(settings["rank"])
-    hook = StepHook(no_wait)
+    hook = TimedHook()
     engine = engine_of(settings)
     programs = engine.build(job, dataset, hook, no_scores)
-    shards = dataset.split(SPLIT).shards[settings["rank"] :: settings["workers"]]
-    slices = [Slice(shard=str(dataset.shard_path(s)), start=0, rows=s.rows) for s in shards]
-    rows = sum(part.rows for part in slices)
-    task = Task(
-        id=0,
-        generation=0,
-        epoch=0,
-        split=SPLIT,
-        training=True,
-        slices=tuple(slices),
-        rows=rows,
-        rows_before=0,
-        shuffle_seed=None,
-    )
-    loading = Feed(
-        programs.feeds, dataset.columns, job.cluster.threads, Path("slices").absolute()
-    ).start(task, job.data.batch_size)
-    data = loading.wait()
-    executor = paddle.static.Executor(paddle.CPUPlace())
+    program = programs.train[settings["mode"]]
+    if not settings["hook"]:
+        paddle_compat.remove_ops(program, ["py_func"])
     if programs.learning_rate:
-        hook.begin("the benchmark", partial(constant_rate, job), programs.learning_rate)
+        hook.step.begin("the benchmark", partial(constant_rate, job), programs.learning_rate)
+        engine.enter(settings["mode"])
+    feed = Feed(programs.feeds, dataset.columns, job.cluster.threads, Path("slices").absolute())
+    executor = paddle.static.Executor(paddle.CPUPlace())
     passes = []
+    task = task_of(dataset, settings)
+    loading = feed.start(task(0), job.data.batch_size)
+    data = loading.wait()
     for number in range(settings["passes"] + 1):  # the first is a warm-up
         wait_for_all(number, settings)
+        hook.seconds = 0.0
         start = time.time()
-        executor.train_from_dataset(programs.train["async"], data, thread=job.cluster.threads)
-        engine.flush()
+        if settings["reading"]:
+            ahead = feed.start(task(number + 1), job.data.batch_size)
+        executor.train_from_dataset(program, data, thread=job.cluster.threads)
+        if settings["reading"]:
+            loading.release()
+            loading, data = ahead, ahead.wait()
         passes.append([start, time.time()])
-    Path("passes.json").write_text(json.dumps({"rows": rows, "passes": passes[1:]}))
+    share = hook.seconds / job.cluster.threads / (passes[-1][1] - passes[-1][0])
+    results = {"rows": task(0).rows, "passes": passes[1:], "hook_share": share}
+    Path("passes.json").write_text(json.dumps(results))
     wait_for_all(settings["passes"] + 1, settings)
+
+
+def task_of(dataset: Dataset, settings: dict[str, Any]) -> Callable[[int], Task]:
+    """A task of the rows of this worker by its number."""
+    shards = dataset.split(SPLIT).shards[settings["rank"] :: settings["workers"]]
+    slices = [Slice(shard=str(dataset.shard_path(s)), start=0, rows=s.rows) for s in shards]
+
+    def make(number: int) -> Task:
+        return Task(
+            id=number,
+            generation=0,
+            epoch=number,
+            split=SPLIT,
+            training=True,
+            slices=tuple(slices),
+            rows=sum(part.rows for part in slices),
+            rows_before=0,
+            shuffle_seed=number if settings["reading"] else None,
+        )
+
+    return make
+
+
+class TimedHook:
+    """The step hook, and the seconds that all threads spent in it."""
+
+    def __init__(self) -> None:
+        self.step = StepHook(no_wait)
+        self.seconds = 0.0
+
+    def __call__(self, loss_sum: Any, label: Any) -> None:
+        start = time.perf_counter()
+        self.step(loss_sum, label)
+        self.seconds += time.perf_counter() - start
 
 
 def no_wait(_ending: Callable[[], bool]) -> None:
@@ -137,7 +180,7 @@ def engine_of(settings: dict[str, Any]) -> Engine:
         return LocalEngine()
     if settings["naive"]:
         return NaiveEngine()
-    return ServerEngine(FileBarrier(), "benchmark", settings["rank"])
+    return ServerEngine(FileBarrier(settings["rank"]), "benchmark", settings["rank"])
 
 
 def wait_for_all(number: int, settings: dict[str, Any]) -> None:
