@@ -58,8 +58,9 @@ class Place:
         Raises:
             UserError: there is none.
         """
-        if os.sep in text or (self.store is None and text != NEWEST):
-            return open_checkpoint(Path(text))
+        path = Path(text)
+        if os.sep in text or path.is_dir() or (self.store is None and text != NEWEST):
+            return open_checkpoint(path)
         found = self.all.list()
         for one in found:
             if text in (NEWEST, one.name, str(one.manifest.number)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -30,22 +31,28 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    """Of a job with checkpoints 1 and 2."""
-    job = job_of(tmp_path)
+@pytest.fixture(scope="module")
+def shared_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of a job with checkpoints 1 and 2; only to be looked at."""
+    job = job_of(tmp_path_factory.mktemp("shared"))
     for number in (1, 2):
         make(job, number, seed=number)
     return job.run_dir
 
 
-def test_ls(run: Run, run_dir: Path) -> None:
-    code, out, err = run("ls", "--run", run_dir)
+@pytest.fixture
+def run_dir(shared_run: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(shared_run, tmp_path / "small"))
+
+
+def test_ls(run: Run, shared_run: Path) -> None:
+    code, out, err = run("ls", "--run", shared_run)
     assert (code, err) == (0, "")
     head, *lines = out.splitlines()
     assert head.split() == ["CHECKPOINT", "EPOCH", "ROWS", "TRAINED", "TABLE", "ROWS", "MB"]
     assert [line.split()[1:4] for line in lines] == [["2", "14", "80"], ["1", "7", "80"]]
-    _, out, _ = run("ls", "--run", run_dir, "--json")
+    _, out, _ = run("ls", "--run", shared_run, "--json")
     newest, _ = json.loads(out)
     assert newest["number"] == 2
     assert (Path(newest["path"]) / "manifest.json").is_file()
@@ -66,18 +73,20 @@ def test_the_directory_follows_the_job_file(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_show(run: Run, run_dir: Path) -> None:
-    code, out, _ = run("show", "--run", run_dir)
+def test_show(run: Run, shared_run: Path) -> None:
+    code, out, _ = run("show", "--run", shared_run)
     assert code == 0
     assert "by job small, 2 servers, 2 workers" in out
     assert "trained       14 rows, in epoch 2, of" in out
     assert "table         wide: 40 rows of dim 5, rule adam, in 2 shards" in out
     assert "dense         2 parameters, 9 values" in out
-    name = next(path.name for path in (run_dir / "checkpoints").iterdir() if "000001" in path.name)
+    name = next(
+        path.name for path in (shared_run / "checkpoints").iterdir() if "000001" in path.name
+    )
     for which in ("1", name):
-        assert "trained       7 rows" in run("show", which, "--run", run_dir)[1]
-    assert "trained       7 rows" in run("show", run_dir / "checkpoints" / name)[1]
-    _, out, _ = run("show", "1", "--run", run_dir, "--json")
+        assert "trained       7 rows" in run("show", which, "--run", shared_run)[1]
+    assert "trained       7 rows" in run("show", shared_run / "checkpoints" / name)[1]
+    _, out, _ = run("show", "1", "--run", shared_run, "--json")
     assert json.loads(out)["progress"]["rows_done"] == 7
 
 
@@ -95,31 +104,31 @@ def test_verify(run: Run, run_dir: Path) -> None:
     assert none.startswith(f"{second}: has no manifest.json")
 
 
-def test_diff(run: Run, run_dir: Path) -> None:
-    code, out, _ = run("diff", "1", "2", "--run", run_dir)
+def test_diff(run: Run, shared_run: Path) -> None:
+    code, out, _ = run("diff", "1", "2", "--run", shared_run)
     assert code == 0
     counts = [line.split()[-1] for line in out.splitlines() if line.startswith("  ")]
     assert counts == ["rows", "0", "0", "40", "40"] * 2
     assert "dense w: largest difference" in out
     assert "dense b" not in out
-    assert run("diff", "1", "1", "--run", run_dir)[1].endswith("dense: the same\n")
+    assert run("diff", "1", "1", "--run", shared_run)[1].endswith("dense: the same\n")
 
 
-def test_tables_that_can_not_be_compared(run: Run, tmp_path: Path, run_dir: Path) -> None:
+def test_tables_that_can_not_be_compared(run: Run, tmp_path: Path, shared_run: Path) -> None:
     tables = {"embedding": {"dim": 4, "shards": 2}, "third": {"dim": 2, "shards": 2}}
     other = make(job_of(tmp_path / "other", tables=tables))
-    _, out, _ = run("diff", "1", other.path, "--run", run_dir)
+    _, out, _ = run("diff", "1", other.path, "--run", shared_run)
     assert "table embedding: can't be compared: dim 3 in A, 4 in B" in out
     assert "table wide: only in A" in out
     assert "table third: only in B" in out
 
 
-def test_reshard_and_export(run: Run, run_dir: Path, tmp_path: Path) -> None:
+def test_reshard_and_export(run: Run, shared_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "resharded"
-    arguments = ["reshard", "2", out, "--servers", 3, "--shards", 6, "--run", run_dir]
+    arguments = ["reshard", "2", out, "--servers", 3, "--shards", 6, "--run", shared_run]
     assert run(*arguments) == (0, f"{out}: 6 shards in each table, for 3 servers\n", "")
     assert run("verify", out)[0] == 0
-    _, text, _ = run("diff", "2", out, "--run", run_dir)
+    _, text, _ = run("diff", "2", out, "--run", shared_run)
     assert text.count("  the same                         40 rows\n") == 2
     code, text, _ = run("export", out, tmp_path / "exported")
     assert code == 0
@@ -150,8 +159,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_is_one_sentence(run: Run, run_dir: Path, tmp_path: Path, words: str) -> None:
-    code, out, err = run(*words.format(run=run_dir, none=tmp_path / "none").split())
+def test_a_mistake_is_one_sentence(run: Run, shared_run: Path, tmp_path: Path, words: str) -> None:
+    code, out, err = run(*words.format(run=shared_run, none=tmp_path / "none").split())
     assert (code, out) == (2, "")
     assert MISTAKES[words] in err
     assert "Traceback" not in err
