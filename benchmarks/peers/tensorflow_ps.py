@@ -4,9 +4,9 @@
 
 Runs in a virtual environment of its own (see ../peer.py and requirements-tensorflow.txt). The
 parameter server, the worker and the coordinator ("chief") are processes. As TensorFlow's guide to
-parameter servers advises, many steps make one `tf.function` call, the vocabulary is fixed, and the data comes
-from a `tf.data` pipeline that keeps finished batches in memory. Optimizers are TensorFlow's own
-fused operators, which run on the parameter server beside the variables.
+parameter servers advises, many steps make one `tf.function` call, the vocabulary is fixed, and the
+data comes from a `tf.data` pipeline that keeps finished batches in memory. Optimizers are
+TensorFlow's own fused operators, which run on the parameter server beside the variables.
 
 rows.bin: per row [label, 13 dense features] float32, then 26 ids int32 below the vocabulary.
 Prints one JSON line: examples/s of each pass and the settings.
