@@ -91,8 +91,8 @@ def _weights(manifest: Manifest, job: Job, columns: Sequence[Column]) -> Iterato
         yield key, saved.get(key), wanted.get(key)
     if saved["optimizer.name"] != wanted["optimizer.name"]:
         yield "optimizer.name", saved["optimizer.name"], wanted["optimizer.name"]
-    if list(manifest.tables) != list(job.tables):
-        yield "tables", list(manifest.tables), list(job.tables)
+    if manifest.tables.keys() != job.tables.keys():
+        yield "tables", sorted(manifest.tables), sorted(job.tables)
     for name, record in manifest.tables.items():
         table = job.tables[name]
         if record.dim != table.dim:
