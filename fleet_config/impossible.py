@@ -57,6 +57,12 @@ def _modes(job: Job) -> Iterator[Problem]:
             f"geo can't be combined with {others} in one job, as its tables are laid out "
             "differently; use one or the other",
         )
+    strict = {stage.mode.strict for stage in job.stages if isinstance(stage.mode, SyncMode)}
+    if len(strict) > 1:
+        yield Problem(
+            ("mode",),
+            "sync is both strict and not in this schedule; make its stages alike",
+        )
     if "sync" in job.mode_names and job.cluster.threads > 1:
         yield Problem(
             ("cluster", "threads"),

@@ -126,6 +126,13 @@ def test_strict_sync_needs_a_rule_that_only_adds(write) -> None:
     assert load_job(write(text)).cluster.workers == 1
 
 
+def test_one_kind_of_sync_in_a_schedule(write) -> None:
+    stages = "[{mode: sync, epochs: 1}, {mode: {name: sync, strict: true}, epochs: 1}]"
+    text = f"job: {{name: a, epochs: 2}}\ndata: {{path: d}}\nmode: {stages}\n"
+    (sentence,) = sentences(write, text)
+    assert sentence.endswith("sync is both strict and not in this schedule; make its stages alike")
+
+
 def test_threads_that_bounded_or_accumulation_cannot_serve(write) -> None:
     text = f"{LEAST}mode: {{name: bounded, staleness: 3, check_every: 1}}\n"
     (sentence,) = sentences(write, text, "cluster.threads=4")
