@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from fleet_config.errors import TryAgain, UserError
+from fleetps.checkpoint.chain import verify_chain
 from fleetps.checkpoint.diff import compare_dense, compare_table
 from fleetps.checkpoint.export import export as export_to
 from fleetps.checkpoint.format import Manifest, TableRecord
 from fleetps.checkpoint.place import NEWEST, Place, in_place
 from fleetps.checkpoint.reshard import reshard as reshard_to
 from fleetps.checkpoint.store import Checkpoint, open_checkpoint
-from fleetps.checkpoint.verify import verify as verify_files
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.statusline import client_of
 
@@ -129,7 +129,7 @@ def verify(place: Place, checkpoint: str, everything: bool) -> None:
     for path in place.all.entries() if everything else [place.find(checkpoint).path]:
         try:
             one = open_checkpoint(path)
-            verify_files(one.path, one.manifest, deep=True)
+            verify_chain(one)
         except UserError as error:
             wrong.append(str(error))
             continue

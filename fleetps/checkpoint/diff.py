@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fleetps.checkpoint.format import TableRecord
-from fleetps.checkpoint.rows import layout_of, part_names
+from fleetps.checkpoint.chain import Chain, chain_of
+from fleetps.checkpoint.rows import layout_of
 from fleetps.checkpoint.store import Checkpoint
-from fleetps.checkpoint.values import Rows, read_rows
+from fleetps.checkpoint.values import Rows, parse_rows
 
 
 @dataclass
@@ -45,16 +46,19 @@ def compare_table(a: Checkpoint, b: Checkpoint, name: str) -> TableDifference:
     record_a, record_b = a.manifest.tables[name], b.manifest.tables[name]
     # Ids that are alike modulo all shards of one are alike modulo any divisor of their number.
     groups = math.gcd(record_a.shards, record_b.shards)
+    chains = chain_of(a), chain_of(b)
     found = TableDifference()
     for group in range(groups):
-        _compare(_group(a, record_a, group, groups), _group(b, record_b, group, groups), found)
+        left, right = (_group(chain, name, group, groups) for chain in chains)
+        _compare(left, right, found)
     return found
 
 
-def _group(checkpoint: Checkpoint, record: TableRecord, group: int, groups: int) -> Rows:
-    directory = checkpoint.path / record.directory
-    names = part_names(checkpoint.manifest.servers, record.shards)[group::groups]
-    return read_rows([directory / name for name in names], layout_of(record))
+def _group(chain: Chain, name: str, group: int, groups: int) -> Rows:
+    record = chain.manifest.tables[name]
+    shards = range(group, record.shards, groups)
+    blocks = itertools.chain.from_iterable(chain.shard(name, shard) for shard in shards)
+    return parse_rows(blocks, layout_of(record))
 
 
 def _compare(a: Rows, b: Rows, found: TableDifference) -> None:

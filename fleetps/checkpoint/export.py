@@ -10,10 +10,11 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fleet_config.errors import UserError
+from fleetps.checkpoint.chain import chain_of
 from fleetps.checkpoint.format import DENSE
-from fleetps.checkpoint.rows import layout_of, part_names
+from fleetps.checkpoint.rows import layout_of
 from fleetps.checkpoint.store import PARTIAL, Checkpoint
-from fleetps.checkpoint.values import Rows, read_rows
+from fleetps.checkpoint.values import Rows, parse_rows
 
 
 def export(checkpoint: Checkpoint, out: Path) -> list[Path]:
@@ -46,9 +47,10 @@ def _write_table(checkpoint: Checkpoint, name: str, file: Path) -> None:
     record = checkpoint.manifest.tables[name]
     schema = pa.schema([("id", pa.int64()), ("values", pa.list_(pa.float32(), record.dim))])
     layout = layout_of(record)
+    chain = chain_of(checkpoint)
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for part in part_names(checkpoint.manifest.servers, record.shards):
-            rows = read_rows([checkpoint.path / record.directory / part], layout)
+        for shard in range(record.shards):
+            rows = parse_rows(chain.shard(name, shard), layout)
             writer.write_table(_arrow(rows, schema))
 
 

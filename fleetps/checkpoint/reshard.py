@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from fleet_config.errors import UserError
 from fleet_config.job import Job
+from fleetps.checkpoint.chain import chain_of
 from fleetps.checkpoint.format import (
     TABLES,
     DamagedCheckpoint,
@@ -22,7 +23,7 @@ from fleetps.checkpoint.format import (
     TableRecord,
     World,
 )
-from fleetps.checkpoint.rows import part_names, read_lines
+from fleetps.checkpoint.rows import part_names
 from fleetps.checkpoint.store import PARTIAL, Checkpoint, publish
 from fleetps.checkpoint.verify import files_in, in_threads, sha256
 
@@ -34,14 +35,16 @@ _LEVEL = 1  # numbers gain little by more
 def loadable_tables(checkpoint: Checkpoint, job: Job) -> Iterator[Path]:
     """The directory from which the engine can load the tables of a job.
 
-    It is the checkpoint's own, or, if the job has other numbers of shards, one in the job's
-    checkpoint directory, which all processes see. That one is gone when the block ends.
+    It is the checkpoint's own, or, if that is a delta or the job has other numbers of shards, one
+    in the job's checkpoint directory, which all processes see; it is gone when the block ends.
 
     Raises:
         UserError: it can't be written, or a part file can't be read.
     """
     shards = {name: job.table_shards(name) for name in job.tables}
-    if shards == {name: record.shards for name, record in checkpoint.manifest.tables.items()}:
+    manifest = checkpoint.manifest
+    saved = {name: record.shards for name, record in manifest.tables.items()}
+    if manifest.kind == "full" and shards == saved:
         yield checkpoint.tables
         return
     scratch = job.checkpoint_dir / f"{PARTIAL}resharded"
@@ -52,7 +55,7 @@ def loadable_tables(checkpoint: Checkpoint, job: Job) -> Iterator[Path]:
             _write_tables(checkpoint, scratch, shards, job.cluster.servers)
         except OSError as error:
             raise UserError(
-                f"{scratch}: can't write the tables of {checkpoint.path} in other shards: "
+                f"{scratch}: can't write the tables of {checkpoint.path} anew: "
                 f"{error.strerror}; make room there or set checkpoint.path to another directory"
             ) from None
         yield scratch / TABLES
@@ -100,13 +103,13 @@ def _manifest(
 
     def resharded(record: TableRecord, count: int) -> TableRecord:
         parts = [files[f"{record.directory}/{part}"] for part in part_names(servers, count)]
-        return record.model_copy(
-            update={"shards": count, "bytes": sum(part.bytes for part in parts)}
-        )
+        size = sum(part.bytes for part in parts)
+        return record.model_copy(update={"shards": count, "bytes": size, "changes": None})
 
     tables = {name: resharded(record, shards[name]) for name, record in manifest.tables.items()}
     world = World(servers=servers, ranks=manifest.world.ranks)
-    return manifest.model_copy(update={"tables": tables, "files": files, "world": world})
+    full = {"kind": "full", "base": None}
+    return manifest.model_copy(update={"tables": tables, "files": files, "world": world, **full})
 
 
 def _write_tables(
@@ -114,6 +117,7 @@ def _write_tables(
 ) -> None:
     """All tables; those that aren't sparse, which the engine wants to find too, as they are."""
     manifest = checkpoint.manifest
+    chain = chain_of(checkpoint)
     by_directory = {record.directory: name for name, record in manifest.tables.items()}
     for source in sorted(checkpoint.tables.iterdir()):
         relative = f"{TABLES}/{source.name}"
@@ -122,16 +126,15 @@ def _write_tables(
             continue
         name = by_directory[relative]
         record = manifest.tables[name]
-        files = [source / part for part in part_names(manifest.servers, record.shards)]
         (target / relative).mkdir()
-        rows = _split(files, target / relative, part_names(servers, shards[name]))
+        rows = _split(chain.table(name), target / relative, part_names(servers, shards[name]))
         if rows != record.rows:
             raise DamagedCheckpoint(
                 f"{source}: holds {rows:,} rows of table {name}, but {record.rows:,} were expected"
             )
 
 
-def _split(files: list[Path], target: Path, names: list[str]) -> int:
+def _split(blocks: Iterable[bytes], target: Path, names: list[str]) -> int:
     """Send each line to the file of its shard; returns how many there were."""
     shards = len(names)
     waiting: list[list[bytes]] = [[] for _ in names]
@@ -143,15 +146,14 @@ def _split(files: list[Path], target: Path, names: list[str]) -> int:
             stream.write(gzip.compress(b"".join(waiting[shard]), _LEVEL, mtime=0))
         waiting[shard].clear()
 
-    for file in files:
-        for block in read_lines(file):
-            lines = block.splitlines(keepends=True)
-            for line in lines:
-                waiting[int(line[: line.index(b" ")]) % shards].append(line)
-            rows += len(lines)
-            size += len(block)
-            if size > _BUFFERED:
-                in_threads(append, range(shards))
-                size = 0
+    for block in blocks:
+        lines = block.splitlines(keepends=True)
+        for line in lines:
+            waiting[int(line[: line.index(b" ")]) % shards].append(line)
+        rows += len(lines)
+        size += len(block)
+        if size > _BUFFERED:
+            in_threads(append, range(shards))
+            size = 0
     in_threads(append, range(shards))
     return rows

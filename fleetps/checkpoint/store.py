@@ -3,10 +3,15 @@
 A checkpoint is written into `.partial-<number>/` and appears by one rename, when all of it is on
 the disk. What is removed is first renamed to `.removed-<name>`. So a directory without a dot is
 whole, whenever the machine stopped.
+
+With checkpoint.full_every the newest is always a full one, so that nothing has to be put together
+to go on from it. `.thin-<name>/` is the same as a delta, which takes its place when there is a
+newer one (`upkeep`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -27,12 +32,14 @@ from fleetps.checkpoint.format import (
     optimizer_file,
     read_manifest,
 )
+from fleetps.checkpoint.retention import base_of_newest, to_keep
 from fleetps.checkpoint.verify import verify
 from fleetps.data.dataset import Column
 
 _log = logging.getLogger(__name__)
 
 PARTIAL = ".partial-"
+THIN = ".thin-"
 _REMOVED = ".removed-"
 
 
@@ -62,6 +69,25 @@ class Checkpoint:
         """The optimizer's state for a worker; who left none takes another's."""
         ranks = self.manifest.world.ranks
         return self.path / optimizer_file(rank if rank in ranks else ranks[rank % len(ranks)])
+
+    def links(self) -> tuple[Checkpoint, ...]:
+        """This one and those that it builds on, newest first; the last is full.
+
+        Raises:
+            DamagedCheckpoint: one of them isn't there.
+        """
+        links = [self]
+        while (base := links[-1].manifest.base) is not None:
+            path = self.path.parent / base
+            try:
+                links.append(Checkpoint(path, read_manifest(path)))
+            except UserError as error:
+                raise DamagedCheckpoint(
+                    f"{self.path}: is a delta that builds on {base}, but {error}"
+                ) from None
+            if links[-1].manifest.number >= links[-2].manifest.number:
+                raise DamagedCheckpoint(f"{links[-2].path}: builds on {base}, which is no older")
+        return tuple(links)
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -99,14 +125,17 @@ class Checkpoints:
     def newest_valid(self, job: Job, columns: Sequence[Column]) -> Checkpoint | None:
         """The newest one whose files are all as they were written; damaged ones with a warning.
 
+        The same goes for the files of those that it builds on.
+
         Raises:
             UserError: the newest doesn't fit the job, which is no reason to take an older one.
         """
         for one in self.list():
             try:
-                verify(one.path, one.manifest)
+                for link in one.links():
+                    verify(link.path, link.manifest)
             except DamagedCheckpoint as error:
-                _log.warning("%s (the one before it is used)", error)
+                _log.warning("%s: %s (the one before it is used)", one.name, error)
                 continue
             fits.check_resume(one.path, one.manifest, job, columns)
             return one
@@ -137,29 +166,68 @@ class Checkpoints:
         """Remove what a failed attempt has written."""
         shutil.rmtree(partial, ignore_errors=True)
 
-    def prune(self, keep: int, keep_every: int | None = None) -> tuple[str, ...]:
-        """Remove all but the newest `keep`, and those whose number is a multiple of `keep_every`.
+    def thin(self, name: str) -> Checkpoint | None:
+        """A full checkpoint as a delta, if that was made."""
+        path = self.path / f"{THIN}{name}"
+        try:
+            return Checkpoint(path, read_manifest(path))
+        except UserError:
+            return None
+
+    def base_of_newest(self, full_every: int) -> Checkpoint | None:
+        """See `retention.base_of_newest`."""
+        found = self.list()
+        name = base_of_newest(found, self._bases(found), full_every)
+        return next((one for one in found if one.name == name), None)
+
+    def _bases(self, found: Sequence[Checkpoint]) -> dict[str, str | None]:
+        return {one.name: (self.thin(one.name) or one).manifest.base for one in found}
+
+    def prune(
+        self, keep: int, keep_every: int | None = None, full_every: int = 1
+    ) -> tuple[str, ...]:
+        """Remove all but the newest `keep`, those whose number is a multiple of `keep_every`, and
+        those on which one of these builds, or will.
 
         Returns:
             The names of those that were removed.
         """
-        old = [
-            one
-            for one in self.list()[keep:]
-            if not (keep_every and one.manifest.number % keep_every == 0)
-        ]
-        for one in old:
-            self.remove(one.name)
-        return tuple(one.name for one in old)
+        found = self.list()
+        bases = self._bases(found)
+        if base := base_of_newest(found, bases, full_every):
+            bases[found[0].name] = base
+        kept = to_keep(found, bases, keep, keep_every)
+        old = [one.name for one in found if one.name not in kept]
+        for name in old:
+            self._remove(name)
+        return tuple(old)
 
     def remove(self, name: str) -> None:
-        """Remove one, whole or damaged."""
+        """Remove one, whole or damaged.
+
+        Raises:
+            UserError: there is none of this name, or another one builds on it.
+        """
         if name not in {entry.name for entry in self.entries()}:
             raise UserError(f"{self.path}: has no checkpoint {name}; see `fleetps checkpoint ls`")
+        for one in self.list():
+            if one.manifest.base == name:
+                raise UserError(
+                    f"{self.path / name}: can't be removed, as {one.name} builds on it; remove "
+                    f"{one.name} too, before it"
+                )
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
         with self._writing():
+            for thin in self.path.glob(f"{THIN}*"):
+                # One that builds on it stays full.
+                if thin.name == f"{THIN}{name}" or _base_in(thin) == name:
+                    shutil.rmtree(thin)
             hidden = self.path / f"{_REMOVED}{name}"
-            (self.path / name).rename(hidden)
-            shutil.rmtree(hidden)
+            with contextlib.suppress(FileNotFoundError):  # just being thinned
+                (self.path / name).rename(hidden)
+                shutil.rmtree(hidden)
 
     def _all(self) -> Sequence[Path]:
         try:
@@ -184,6 +252,13 @@ class Checkpoints:
                 f"can't write checkpoints in {self.path}: {error.strerror}; make room there or "
                 "set checkpoint.path to another directory"
             ) from None
+
+
+def _base_in(thin: Path) -> str | None:
+    try:
+        return read_manifest(thin).base
+    except UserError:
+        return None
 
 
 def publish(partial: Path, final: Path, manifest: Manifest) -> Checkpoint:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv
 
-from fleetps.checkpoint.rows import FIRST, Layout, columns_of, read_lines
+from fleetps.checkpoint.rows import FIRST, Layout, columns_of
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,9 @@ class Rows:
         )
 
 
-def read_rows(files: Iterable[Path], layout: Layout) -> Rows:
-    """All rows of some part files, in their order within each of them."""
-    parts = [part for file in files for block in read_lines(file) for part in _parse(block, layout)]
+def parse_rows(blocks: Iterable[bytes], layout: Layout) -> Rows:
+    """The rows of blocks of whole lines."""
+    parts = [part for block in blocks for part in _parse(block, layout)]
     if not parts:
         return Rows(np.empty(0, np.uint64), np.empty((0, layout.full - 1)), layout)
     ids, numbers = zip(*parts, strict=True)

@@ -52,12 +52,12 @@ def verify(directory: Path, manifest: Manifest, *, deep: bool = False) -> None:
 
 
 def check_rows(directory: Path, name: str, record: TableRecord, servers: int) -> None:
-    """Read all rows of a table and count them."""
+    """Read all rows of a table that its files hold, and count them."""
     rows = sum(rows_of_parts(directory, record, servers))
-    if rows != record.rows:
+    if rows != record.stored:
         raise DamagedCheckpoint(
             f"{directory / record.directory}: holds {rows:,} rows of table {name}, but "
-            f"{record.rows:,} were expected"
+            f"{record.stored:,} were expected"
         )
 
 

@@ -73,7 +73,8 @@ def save(
         paddle=paddle.__version__,
     )
     checkpoint = finish(partial, job, dataset, saved)
-    Checkpoints(partial.parent).prune(job.checkpoint.keep, job.checkpoint.keep_every)
+    kept = job.checkpoint
+    Checkpoints(partial.parent).prune(kept.keep, kept.keep_every, kept.full_every)
     return checkpoint
 
 

@@ -4,7 +4,7 @@ engine."""
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +91,14 @@ def read_table(directory: Path, shards: int) -> Text:
     return found
 
 
-def write_partial(job: Job, number: int, seed: int = 1) -> tuple[Path, Saved]:
+def write_partial(
+    job: Job, number: int, seed: int = 1, tables: Mapping[str, Text] | None = None
+) -> tuple[Path, Saved]:
     """What the engine and two workers leave, and what the one that saved knows."""
     partial = Checkpoints(job.checkpoint_dir).begin(number)
     rows = {}
     for table_id, name in enumerate(job.tables):
-        lines = lines_of(job, name, seed)
+        lines = tables[name] if tables else lines_of(job, name, seed)
         rows[name] = len(lines)
         write_table(
             partial / f"tables/{table_id:03}", lines, job.cluster.servers, job.table_shards(name)
@@ -129,6 +131,8 @@ def dense_of(seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def make(job: Job, number: int = 1, seed: int = 1) -> Checkpoint:
-    partial, saved = write_partial(job, number, seed)
+def make(
+    job: Job, number: int = 1, seed: int = 1, tables: Mapping[str, Text] | None = None
+) -> Checkpoint:
+    partial, saved = write_partial(job, number, seed, tables)
     return finish(partial, job, data_of(job), saved)

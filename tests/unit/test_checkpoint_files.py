@@ -18,9 +18,9 @@ from fleetps.checkpoint.diff import compare_dense, compare_table
 from fleetps.checkpoint.export import export
 from fleetps.checkpoint.format import read_manifest
 from fleetps.checkpoint.reshard import loadable_tables, reshard
-from fleetps.checkpoint.rows import Layout
+from fleetps.checkpoint.rows import Layout, read_lines
 from fleetps.checkpoint.store import Checkpoint, open_checkpoint
-from fleetps.checkpoint.values import read_rows
+from fleetps.checkpoint.values import parse_rows
 from fleetps.checkpoint.verify import verify
 
 SIX = {"embedding": {"dim": 3, "shards": 6}, "wide": {"dim": 5, "shards": 6}}
@@ -166,7 +166,7 @@ def test_no_room_for_other_shards(tmp_path: Path) -> None:
     elsewhere = {"path": str(tmp_path / "file/checkpoints")}
     job = job_of(tmp_path, cluster={"servers": 1}, tables=SIX, checkpoint=elsewhere)
     with (
-        pytest.raises(UserError, match="in other shards: Not a directory; make room there or set"),
+        pytest.raises(UserError, match="anew: Not a directory; make room there or set"),
         loadable_tables(made, job),
     ):
         pass
@@ -178,7 +178,7 @@ def test_values_of_rows(tmp_path: Path, rule: str, dim: int) -> None:
     job = job_of(tmp_path, tables={"t": {"dim": dim, "shards": 1, "rule": {"name": rule}}})
     lines = lines_of(job, "t")
     write_table(tmp_path / "t", lines, servers=1, shards=1)
-    rows = read_rows((tmp_path / "t").iterdir(), Layout(dim, rule))
+    rows = parse_rows(read_lines(tmp_path / "t/part-000-00000.gz"), Layout(dim, rule))
     found = dict(zip(rows.ids.tolist(), rows.values().tolist(), strict=True))
     assert found == {key: values_of(line, dim, rule) for key, line in lines.items()}
 
