@@ -83,6 +83,7 @@ def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook)
         if _is_strict(mode):
             with _appending(train[name], paddle.static.Program()):
                 strict.append_step_end(train[name], job.cluster.workers)
+        paddle_graph.cache_operators(train[name])
     _call(on_evaluated, evaluate, network.logit, network.label)
     together = "sync" in train and job.cluster.workers > 1
     return Programs(
