@@ -203,7 +203,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise UserError(f"{directory}: is not a checkpoint: there is no such directory")
     file = directory / MANIFEST
     try:
-        document = json.loads(file.read_bytes())
+        content = file.read_bytes()
     except FileNotFoundError:
         raise DamagedCheckpoint(
             f"{directory}: has no {MANIFEST}, so it is no checkpoint, or one that was never "
@@ -211,6 +211,18 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     except OSError as error:
         raise UserError(f"{file}: can't be read: {error.strerror}") from None
+    return parse_manifest(content, file)
+
+
+def parse_manifest(content: bytes, file: object) -> Manifest:
+    """Read and check the text of a manifest; `file` is where it comes from.
+
+    Raises:
+        DamagedCheckpoint: it is no manifest.
+        UserError: a newer FleetPS wrote it.
+    """
+    try:
+        document = json.loads(content)
     except ValueError:
         raise DamagedCheckpoint(f"{file}: is damaged: not JSON; use another checkpoint") from None
     _check_version(file, document)
@@ -224,7 +236,7 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
 
 
-def _check_version(file: Path, document: Any) -> None:
+def _check_version(file: object, document: Any) -> None:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DamagedCheckpoint(f'{file}: is damaged: "format" is not "{FORMAT}"')
     version = document.get("version")
