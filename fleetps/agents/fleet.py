@@ -15,7 +15,7 @@ from fleetps.system.process import Child, describe_exit, end_all
 from fleetps.system.rundir import RunDirectory
 
 # What of our own environment would give an agent another role than ours.
-_ROLE_VARIABLES = (
+ROLE_VARIABLES = (
     "TRAINING_ROLE",
     "TF_CONFIG",
     "ROLE",
@@ -70,7 +70,7 @@ class Fleet:
     def __init__(self, job: Job, coordinator: str, env: Mapping[str, str]) -> None:
         self._job = job
         self._run = RunDirectory(job.run_dir)
-        kept = {name: v for name, v in env.items() if not name.startswith(_ROLE_VARIABLES)}
+        kept = {name: v for name, v in env.items() if not name.startswith(ROLE_VARIABLES)}
         self._env = {**kept, "COORDINATOR": coordinator}
         self.agents: list[Agent] = []
 

@@ -1,0 +1,236 @@
+"""The commands on all hosts at once: sync, start, status, logs, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fleet_config.errors import EXIT_OK, EXIT_USER, FleetError, TryAgain, UserError
+from fleet_config.job import Job
+from fleetps.ssh.plan import Placement
+from fleetps.ssh.remote import Remote
+from fleetps.ssh.telling import job_line, job_status, overview, process_words
+from fleetps.ssh.together import (
+    Answers,
+    Errors,
+    all_of,
+    ask_some,
+    raise_together,
+    reachable,
+)
+from fleetps.ssh.words import COORDINATOR, Answer, ProcessState, Request
+
+_POLL_SECONDS = 0.5
+# Beyond cluster.deadlines: for loading Paddle on all hosts, and for the last words of everybody.
+_LEEWAY_SECONDS = 10.0
+
+
+class Cluster:
+    """A job on its hosts. `text`: the job file as the hosts get it."""
+
+    def __init__(
+        self,
+        job: Job,
+        text: str,
+        places: Sequence[Placement],
+        show: Callable[[str], None],
+        *,
+        accept_new: bool,
+    ) -> None:
+        self._job = job
+        self._text = text
+        self._places = places
+        self._show = show
+        self._accept_new = accept_new
+
+    # -- the commands --
+
+    async def sync(self, archive: bytes) -> None:
+        """Put the code on every host, and see that it can run there."""
+        async with self._all() as remotes:
+            await all_of(remotes, lambda remote: self._sync_one(remote, archive))
+        self._show(f"code of {len(archive):,} bytes on {_hosts(len(self._places))}")
+
+    async def start(self, *, wait: bool) -> None:
+        """Start what doesn't run; with `wait`, until the job trains.
+
+        Nothing is started anywhere unless every host answers.
+        """
+        async with self._all() as remotes:
+            answers = await self._ask_all(remotes)
+            token = await self._token(remotes, answers)
+            await all_of(remotes, lambda remote: remote.ask(self._start_request(remote, token)))
+            for remote in remotes:
+                already = _running(answers[remote.place.key].processes)
+                names = [process.name for process in remote.place.processes]
+                words = [f"{name} (ran already)" if name in already else name for name in names]
+                self._show(f"{remote.name}: {', '.join(words) or 'nothing'}")
+            if wait:
+                await self._until_it_trains(remotes)
+
+    async def status(self) -> None:
+        """Show every process; TryAgain names the hosts that can't be asked."""
+        async with self._reachable() as (remotes, errors):
+            answers = await ask_some(remotes, self._request("status"), errors)
+        self._show(f"{self._job.job.name}: {job_line(answers.values())}")
+        for line in overview(self._places, answers, errors):
+            self._show(line)
+        raise_together(errors.values())
+
+    async def logs(self, role: str | None, rank: int | None, lines: int, *, follow: bool) -> None:
+        """Show the agents' last lines, of one process, of a role or of all."""
+        requests = {
+            place.key: self._request("logs", names=names, lines=lines, follow=follow)
+            for place in self._places
+            if (names := [p.name for p in place.processes if _is(p.name, role, rank)])
+        }
+        if not requests:
+            which = " ".join(str(part) for part in (role, rank) if part is not None)
+            raise UserError(f"the job has no {which}; status lists its processes")
+        async with self._all([p for p in self._places if p.key in requests]) as remotes:
+            await all_of(
+                remotes, lambda remote: remote.stream(requests[remote.place.key], self._show)
+            )
+
+    async def stop(self) -> None:
+        """End everything with care: the coordinator is asked first, then signals.
+
+        TryAgain names the hosts that can't be reached.
+        """
+        async with self._reachable() as (remotes, errors):
+            told = await self._ask_coordinator(remotes)
+            grace = self._job.cluster.deadlines.stop
+            if told:
+                await self._until_nothing_runs(remotes, grace + _LEEWAY_SECONDS)
+            # Workers need the servers while they finish; the coordinator hears all last words.
+            for role in ("worker", "server", COORDINATOR):
+                await self._end(remotes, role, grace, errors)
+            answers = await ask_some(remotes, self._request("status"), errors)
+        left = [name for answer in answers.values() for name in _running(answer.processes)]
+        if left:
+            raise TryAgain(f"{', '.join(left)} did not end; run stop again")
+        if answers:
+            self._show(f"{self._job.job.name}: nothing runs on {_hosts(len(answers))}")
+        also = "; the coordinator has told its processes to end" if told else ""
+        raise_together(type(error)(f"{error}{also}") for error in errors.values())
+
+    # -- parts of them --
+
+    def _request(self, action: str, **more: object) -> Request:
+        return Request.model_validate({"action": action, "name": self._job.job.name, **more})
+
+    def _start_request(self, remote: Remote, token: str) -> Request:
+        return self._request("start", job=self._text, token=token, processes=remote.place.processes)
+
+    async def _sync_one(self, remote: Remote, archive: bytes) -> None:
+        try:
+            running = _running((await remote.ask(self._request("status"))).processes)
+        except UserError:
+            running = []  # no code yet, or none that works: that is why it comes
+        if running:
+            raise UserError(
+                f"host {remote.name}: {', '.join(running)} of this job runs there and would find "
+                "other code in the middle; stop it first"
+            )
+        await remote.send_code(archive)
+        await remote.ask(self._request("check"))
+
+    async def _token(self, remotes: Sequence[Remote], answers: Answers) -> str:
+        """The one that running processes share, or a new one."""
+        for remote in remotes:
+            if _running(answers[remote.place.key].processes):
+                token = (await remote.ask(self._request("token"))).token
+                if token:
+                    return token
+        return secrets.token_urlsafe(24)
+
+    async def _until_it_trains(self, remotes: Sequence[Remote]) -> None:
+        deadlines = self._job.cluster.deadlines
+        seconds = deadlines.rendezvous + deadlines.server_start + _LEEWAY_SECONDS
+        deadline = time.monotonic() + seconds
+        while True:
+            answers = await self._ask_all(remotes)
+            for remote in remotes:
+                _raise_failure(remote, answers[remote.place.key])
+            status, line = job_status(answers.values()), job_line(answers.values())
+            begun = status is not None and status.job != "waiting"
+            if begun or any(answer.result for answer in answers.values()):
+                self._show(f"{self._job.job.name}: {line}")
+                return
+            if time.monotonic() > deadline:
+                raise TryAgain(
+                    f"{self._job.job.name} has not begun within {seconds:g} s: {line}; its "
+                    "processes go on, look at status and logs"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _ask_coordinator(self, remotes: Sequence[Remote]) -> bool:
+        """Whether it heard that the job is to stop."""
+        for remote in remotes:
+            if remote.place.coordinates:
+                try:
+                    answer = await remote.ask(self._request("status"))
+                    if answer.job is not None:
+                        await remote.ask(self._request("ask"))
+                        return True
+                except FleetError as error:
+                    self._show(f"the coordinator was not told: {error}")
+        return False
+
+    async def _until_nothing_runs(self, remotes: Sequence[Remote], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            answers = await ask_some(remotes, self._request("status"), {})
+            if not any(_running(answer.processes) for answer in answers.values()):
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _end(
+        self, remotes: Sequence[Remote], role: str, grace: float, errors: Errors
+    ) -> None:
+        """All of a role, also what an earlier job file has started there."""
+        request = self._request("end", role=role, grace=grace)
+        await ask_some([r for r in remotes if r.place.key not in errors], request, errors)
+
+    # -- all hosts --
+
+    def _reachable(
+        self, places: Sequence[Placement] = ()
+    ) -> AbstractAsyncContextManager[tuple[list[Remote], Errors]]:
+        return reachable(places or self._places, accept_new=self._accept_new)
+
+    @asynccontextmanager
+    async def _all(self, places: Sequence[Placement] = ()) -> AsyncIterator[list[Remote]]:
+        async with self._reachable(places) as (remotes, errors):
+            raise_together(errors.values())
+            yield remotes
+
+    async def _ask_all(self, remotes: Sequence[Remote]) -> Answers:
+        request = self._request("status")
+        return await all_of(remotes, lambda remote: remote.ask(request))
+
+
+def _raise_failure(remote: Remote, answer: Answer) -> None:
+    """Of a process that was to run there and has ended other than well."""
+    names = {process.name for process in remote.place.processes}
+    for state in answer.processes:
+        if state.name in names and not state.running and state.code != EXIT_OK:
+            kind = UserError if state.code == EXIT_USER else TryAgain
+            raise kind(f"host {remote.name}: {state.name}: {process_words(state)}")
+
+
+def _running(states: Sequence[ProcessState]) -> list[str]:
+    return [state.name for state in states if state.running]
+
+
+def _is(name: str, role: str | None, rank: int | None) -> bool:
+    """Whether `worker-1` is of that role and rank, where one is asked for."""
+    kind, _, number = name.partition("-")
+    return role in (None, kind) and (rank is None or number == str(rank))
+
+
+def _hosts(number: int) -> str:
+    return f"{number} host{'s' * (number != 1)}"
