@@ -74,7 +74,7 @@ lock: ## choose new exact versions of all dependencies
 	$(VENV)-lock/bin/python -m pip --disable-pip-version-check install --quiet uv==$(UV_VERSION)
 	compile() { $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 		--upgrade --no-annotate --custom-compile-command "make lock" pyproject.toml "$$@"; }; \
-	compile --extra cpu --extra dev --output-file requirements-dev.lock; \
+	compile --extra cpu --extra ssh --extra dev --output-file requirements-dev.lock; \
 	compile --extra cpu --constraint requirements-dev.lock --output-file requirements.lock; \
 	compile --extra gpu --constraint requirements.lock --output-file requirements-gpu.lock
 	rm -r $(VENV)-lock
