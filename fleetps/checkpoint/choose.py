@@ -8,8 +8,7 @@ from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleetps.checkpoint import fits
 from fleetps.checkpoint.format import MANIFEST, data_record
-from fleetps.checkpoint.store import Checkpoint, Checkpoints, open_checkpoint
-from fleetps.checkpoint.verify import verify
+from fleetps.checkpoint.store import Checkpoint, Checkpoints, open_checkpoint, verify_links
 from fleetps.data.dataset import Dataset
 
 
@@ -37,7 +36,7 @@ def to_warm_start(path: Path, job: Job, dataset: Dataset) -> Checkpoint:
 
 def _verified(path: Path) -> Checkpoint:
     found = _newest(path) if _holds_checkpoints(path) else open_checkpoint(path)
-    verify(found.path, found.manifest)
+    verify_links(found)
     return found
 
 

@@ -41,7 +41,8 @@ def check_weights(path: Path, manifest: Manifest, job: Job, columns: Sequence[Co
     for key, saved, wanted in _weights(manifest, job, columns):
         raise UserError(
             f"{path}: doesn't fit the job: {key} is {_shown(saved)} there and {_shown(wanted)} "
-            "here; change it back, or begin without it (checkpoint.resume: never)"
+            "here; change it back, or begin without it (checkpoint.resume: never, and no "
+            "checkpoint.warm_start)"
         )
 
 
@@ -89,8 +90,6 @@ def _weights(manifest: Manifest, job: Job, columns: Sequence[Column]) -> Iterato
     wanted = job.agreement()
     for key in _keys(saved, wanted, "model."):
         yield key, saved.get(key), wanted.get(key)
-    if saved["optimizer.name"] != wanted["optimizer.name"]:
-        yield "optimizer.name", saved["optimizer.name"], wanted["optimizer.name"]
     if manifest.tables.keys() != job.tables.keys():
         yield "tables", sorted(manifest.tables), sorted(job.tables)
     for name, record in manifest.tables.items():

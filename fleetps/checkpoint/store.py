@@ -100,6 +100,16 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(path, read_manifest(path))
 
 
+def verify_links(checkpoint: Checkpoint) -> None:
+    """Check sizes and checksums of all files of a checkpoint and of those that it builds on.
+
+    Raises:
+        DamagedCheckpoint: naming the first file that is wrong.
+    """
+    for link in checkpoint.links():
+        verify(link.path, link.manifest)
+
+
 class Checkpoints:
     """The checkpoints of one job; `path` need not exist yet."""
 
@@ -132,8 +142,7 @@ class Checkpoints:
         """
         for one in self.list():
             try:
-                for link in one.links():
-                    verify(link.path, link.manifest)
+                verify_links(one)
             except DamagedCheckpoint as error:
                 _log.warning("%s: %s (the one before it is used)", one.name, error)
                 continue

@@ -148,7 +148,7 @@ class ServerEngine:
         if checkpoint and not begun:
             snapshot.restore_servers(checkpoint, job, self._meeting.servers, self._programs.dense)
         if checkpoint:
-            snapshot.take(checkpoint.optimizer(self._rank), self._programs.state)
+            snapshot.take_state(checkpoint, self._rank, self._programs.state)
         self._client.arrive(self._instance, INITIALISED)
         return self._programs
 

@@ -114,6 +114,20 @@ def rows_per_server(servers: Sequence[str], table_id: int) -> list[int]:
     return found
 
 
+def take_state(checkpoint: Checkpoint, rank: int, names: Sequence[str]) -> None:
+    """Go on with the optimizer's state.
+
+    A job that only begins with a checkpoint's weights may have another optimizer; what that one
+    doesn't know begins as ever.
+    """
+    file = checkpoint.optimizer(rank)
+    with np.load(file) as arrays:
+        known = [name for name in names if name in arrays.files]
+    if len(known) < len(names):
+        log.info("%s has %d of the optimizer's %d variables", file, len(known), len(names))
+    take(file, known)
+
+
 def take(file: Path, names: Sequence[str]) -> None:
     """Set variables of the scope to the arrays of these names in an .npz file."""
     scope = paddle.static.global_scope()

@@ -35,7 +35,6 @@ OTHER_WEIGHTS: list[tuple[dict[str, Any], str]] = [
         "tables.embedding.rule.name is adagrad there and naive here",
     ),
     ({"tables": {"embedding": {"dim": 3}}}, "tables is ['embedding', 'wide'] there and"),
-    ({"optimizer": {"name": "sgd"}}, "optimizer.name is adam there and sgd here"),
     ({"mode": "geo"}, "mode is async there and geo here"),
 ]
 
@@ -50,6 +49,7 @@ def test_other_weights(tmp_path: Path, sections: dict[str, Any], sentence: str) 
 
 
 OTHER_ORDER: list[tuple[dict[str, Any], str]] = [
+    ({"optimizer": {"name": "sgd"}}, "optimizer.name is adam there and sgd here"),
     ({"mode": "sync"}, "mode.name is async there and sync here"),
     ({"data": {"path": "d", "batch_size": 64}}, "data.batch_size is 512 there and 64 here"),
     ({"data": {"path": "d", "task_rows": 64}}, "data.task_rows is auto there and 64 here"),
@@ -153,6 +153,14 @@ def test_other_data_only_for_a_warm_start(tmp_path: Path) -> None:
     assert to_warm_start(made.path, job, other) == made
     with pytest.raises(UserError, match="was made with other data"):
         to_resume(made.path, job, other)
+
+
+def test_another_optimizer_only_for_a_warm_start(tmp_path: Path) -> None:
+    made = make(job_of(tmp_path))
+    job = job_of(tmp_path, optimizer={"name": "momentum"})
+    assert to_warm_start(made.path, job, data_of(job)) == made
+    with pytest.raises(UserError, match=r"optimizer\.name is adam there and momentum here"):
+        to_resume(made.path, job, data_of(job))
 
 
 def test_vocabulary_of_geo(tmp_path: Path) -> None:
