@@ -60,8 +60,8 @@ def ls(place: Place, mirror: bool, as_json: bool) -> None:
     for line in lines:
         kind = "full" if line["base"] is None else f"delta on {int(line['base'].split('-')[0])}"
         click.echo(
-            f"{line['name']:24} {kind:14} {_number(line['epoch']):>5} "
-            f"{_number(line['rows_done']):>14} {line['table_rows']:>12,} "
+            f"{line['name']:24} {kind:14} {_epoch(line['epoch']):>5} "
+            f"{_number(line['rows_trained']):>14} {line['table_rows']:>12,} "
             f"{line['bytes'] / 1e6:>9,.1f}"
         )
 
@@ -76,7 +76,7 @@ def _summary(one: Named, path: str) -> dict[str, Any]:
         "path": path,
         "time": manifest.time,
         "epoch": manifest.progress.get("epoch"),
-        "rows_done": manifest.progress.get("rows_done"),
+        "rows_trained": manifest.progress.get("rows"),
         "table_rows": sum(table.rows for table in manifest.tables.values()),
         "bytes": _bytes(manifest),
     }
@@ -88,6 +88,11 @@ def _bytes(manifest: Manifest) -> int:
 
 def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else "?"
+
+
+def _epoch(value: object) -> str:
+    """They are counted from 0, but people don't."""
+    return _number(value + 1 if isinstance(value, int) else value)
 
 
 @checkpoint.command()
@@ -107,8 +112,8 @@ def show(place: Place, checkpoint: str, as_json: bool) -> None:
         click.echo(f"kind          {_chain(one)}")
     click.echo(f"made          {manifest.time} by job {manifest.job.name}, {_world(manifest)}")
     click.echo(
-        f"trained       {_number(progress.get('rows_done'))} rows, in epoch "
-        f"{_number(progress.get('epoch'))}, of {manifest.data.path}"
+        f"trained       {_number(progress.get('rows'))} rows, in epoch "
+        f"{_epoch(progress.get('epoch'))}, of {manifest.data.path}"
     )
     for name, table in manifest.tables.items():
         click.echo(f"table         {name}: {_table(table)}")

@@ -146,7 +146,7 @@ def test_show(run: Run, shared_run: Path) -> None:
         assert "trained       7 rows" in run("show", which, "--run", shared_run)[1]
     assert "trained       7 rows" in run("show", shared_run / "checkpoints" / name)[1]
     _, out, _ = run("show", "1", "--run", shared_run, "--json")
-    assert json.loads(out)["progress"]["rows_done"] == 7
+    assert json.loads(out)["progress"]["rows"] == 7
 
 
 def test_verify(run: Run, run_dir: Path) -> None:
