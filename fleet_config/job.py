@@ -40,7 +40,7 @@ DEFAULT_TABLE = "embedding"
 # Free to differ between the processes of one job: how many, how patient, what people see.
 _MAY_DIFFER: dict[str, set[str] | bool] = {
     "job": {"output"},
-    "cluster": {"workers", "threads", "heartbeat", "restarts", "deadlines"},
+    "cluster": {"workers", "threads", "heartbeat", "restarts", "generations", "deadlines"},
     "checkpoint": True,
     "observe": True,
     "hosts": True,

@@ -84,6 +84,7 @@ class Deadlines(Section):
     first_step: Seconds = 120.0
     step: Seconds = 60.0
     barrier: Seconds = 120.0
+    checkpoint: Seconds = 1800.0
     stop: Seconds = 10.0
     # For what is done with a checkpoint while training goes on, copying it to the mirror above all.
     upkeep: Seconds = 3600.0
@@ -100,6 +101,8 @@ class ClusterSection(Section):
     heartbeat: Annotated[float, Field(ge=0.1, le=60)] = 2.0
     # How often a worker that died is started again before it is given up.
     restarts: CountOrZero = 3
+    # How often in a row a job begins again from the same checkpoint before it fails.
+    generations: CountOrZero = 10
     # Of what workers push to servers.
     compress: Compress = "none"
     deadlines: Deadlines = Deadlines()

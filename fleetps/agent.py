@@ -84,7 +84,7 @@ def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
             with stop.interrupting():
                 ensure_dataset(job, display.note)
                 # Started again, it goes on with the job where it was.
-                host.start(_bind(role.coordinator or ""), new=False)
+                host.start(_bind(role.coordinator or ""))
             with JobView(host.client, display).running() as view:
                 _watch_coordinator(job, host, view, stop)
     finally:
@@ -97,7 +97,7 @@ def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: S
         if stop.signal is not None and not asked:
             host.client.stop(f"the coordinator was asked to stop ({stop.reason})")
             asked = True
-        host.check()
+        host.keep()
         status = view.look()
         if status is not None and status.job in OVER:
             view.end(RunDirectory(job.run_dir).logs)
@@ -115,18 +115,18 @@ def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
     member = kind(job, role, coordinator_address(role), stop, patience)
     with ExitStack() as stack:
         host = _host(job, role, stop, stack) if role.hosts_coordinator else None
-        member.on_tick = host.check if host is not None else member.on_tick
+        member.on_tick = host.keep if host is not None else member.on_tick
         member.on_joined = lambda: _joined(member, role, host, stack)
         member.run()
 
 
 def _host(job: Job, role: Role, stop: StopRequest, stack: ExitStack) -> HostedCoordinator:
     display = stack.enter_context(shown(job))
-    stack.enter_context(new_run(job, display, stop))
+    stack.enter_context(new_run(job, display, stop, goes_on=True))
     host = HostedCoordinator(job, os.environ)
     stack.callback(host.end, _LEAVE_SECONDS)
     with stop.interrupting():
-        host.start(_bind(coordinator_address(role)), new=True)
+        host.start(_bind(coordinator_address(role)), again=True)
     return host
 
 
@@ -147,7 +147,7 @@ def _joined(member: Member, role: Role, host: HostedCoordinator | None, stack: E
 
     def tick() -> None:
         if host is not None:
-            host.check()
+            host.keep()
         view.look()
 
     member.on_tick = tick

@@ -55,7 +55,11 @@ def run(job: Job) -> int:
     set_up_logging(job.observe.log_format, "launch", logging.INFO if as_json else logging.WARNING)
     try:
         check_installation()
-        with StopRequest() as stop, shown(job) as display, new_run(job, display, stop) as directory:
+        with (
+            StopRequest() as stop,
+            shown(job) as display,
+            new_run(job, display, stop, goes_on=True) as directory,
+        ):
             check_worker_memory(job, job.cluster.workers)
             _Launch(job, directory, display, stop).run()
     except FleetError as error:
@@ -80,12 +84,13 @@ class _Launch:
         env[RUN_VARIABLE] = f"{job.job.name}-{secrets.token_hex(4)}"
         self._env = env
         self._host = HostedCoordinator(job, env)
+        self._generation = 0
 
     def run(self) -> None:
         fleet: Fleet | None = None
         try:
             with self._stop.interrupting():
-                self._host.start("127.0.0.1:0", new=True)
+                self._host.start("127.0.0.1:0", again=True)
             fleet = Fleet(self._job, self._host.address, self._env)
             self._say_what_starts()
             fleet.start()
@@ -109,7 +114,10 @@ class _Launch:
         # The coordinator ends by itself when the job is done; an agent that hangs isn't waited for.
         while not fleet.done() and not self._host.finished():
             self._check(fleet, view)
-            view.look()
+            status = view.look()
+            if status is not None and status.generation > self._generation:
+                self._generation = status.generation
+                fleet.revive()
             time.sleep(_POLL_SECONDS)
         view.end(self._directory.logs)
         self._display.note(f"result: {self._directory.result_file}")
@@ -119,7 +127,7 @@ class _Launch:
         if self._stop.signal is not None:
             raise self._stopped(fleet)
         try:
-            self._host.check()
+            self._host.keep()
         except FleetError:
             fleet.end(_FAILED_SECONDS, self._stop.hurry)
             raise
@@ -136,11 +144,11 @@ class _Launch:
         if agent.died:
             self._report(agent, again=again)
         status = view.refresh()
-        if agent.kind != "worker" or status is None or status.job in OVER:
+        if status is None or status.job in OVER:
             return False
         if again:
             fleet.restart_later(agent)
-        elif status.job == "running":
+        elif agent.kind == "worker" and status.job == "running":
             agent.given_up = True
         return again or agent.given_up
 

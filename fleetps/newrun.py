@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleet_config.sections import SyntheticData
+from fleetps.checkpoint.store import Checkpoints
+from fleetps.coordinator.runfiles import CHECKPOINTS
 from fleetps.data.dataset import Dataset, load_dataset
 from fleetps.observe.display import Display, make_display
 from fleetps.system.rundir import RunDirectory
@@ -23,16 +26,43 @@ def shown(job: Job) -> Iterator[Display]:
 
 
 @contextmanager
-def new_run(job: Job, display: Display, stop: StopRequest) -> Iterator[RunDirectory]:
-    """The job's data, and the run directory for this run alone: what was in it is set aside."""
+def new_run(
+    job: Job, display: Display, stop: StopRequest, *, goes_on: bool = False
+) -> Iterator[RunDirectory]:
+    """The job's data, and the run directory for this run alone: what was in it is set aside.
+
+    `goes_on`: except where an unfinished run has left checkpoints.
+    """
     run = RunDirectory(job.run_dir)
     with run.locked():
         with stop.interrupting():
             ensure_dataset(job, display.note)
-        previous = run.set_aside_previous()
+        if goes_on and _unfinished(job, run):
+            display.note(
+                f"{run.path} holds an unfinished run with checkpoints: the job goes on from there "
+                "(checkpoint.resume: never begins anew)"
+            )
+            yield run
+            return
+        previous = run.set_aside_previous(_kept(job, run))
         if previous is not None:
             display.note(f"the run before this one was moved to {previous}")
         yield run
+
+
+def _unfinished(job: Job, run: RunDirectory) -> bool:
+    if job.checkpoint.resume != "auto" or run.result_file.exists():
+        return False
+    return bool(Checkpoints(job.checkpoint_dir).entries())
+
+
+def _kept(job: Job, run: RunDirectory) -> Path | None:
+    """The checkpoints, if the job is to begin with one of them."""
+    directory = run.path / CHECKPOINTS
+    wanted = [job.checkpoint.resume, job.checkpoint.warm_start]
+    paths = [path.absolute() for path in wanted if isinstance(path, Path)]
+    inside = any(run.path == path or directory in (path, *path.parents) for path in paths)
+    return directory if inside else None
 
 
 def ensure_dataset(job: Job, note: Callable[[str], None]) -> Dataset:

@@ -100,14 +100,20 @@ class Fleet:
         )
 
     def may_restart(self, agent: Agent) -> bool:
-        """A worker's agent that died; the others end their jobs."""
-        enough = agent.restarts >= self._job.cluster.restarts
-        return agent.kind == "worker" and agent.died and not enough
+        """One that died; those that ended by themselves said why."""
+        return agent.died and agent.restarts < self._job.cluster.restarts
 
     def restart_later(self, agent: Agent) -> None:
         """As the same instance, so that the coordinator knows it again."""
         agent.starts_at = time.monotonic() + _FIRST_PAUSE_SECONDS * 2**agent.restarts
         agent.restarts += 1
+
+    def revive(self) -> None:
+        """In a new generation every worker is needed; those that were given up get one more try."""
+        for agent in self.agents:
+            if agent.given_up:
+                agent.given_up = False
+                agent.starts_at = time.monotonic()
 
     def restart_due(self) -> None:
         """Start those whose pause is over."""

@@ -19,7 +19,8 @@ class Heartbeat:
         self._client = client
         self._instance = instance
         self._every = every
-        self.state: MemberState = "registered"
+        # What this member is, and in which generation: always said together.
+        self._said: tuple[MemberState, int] = ("registered", 0)
         self.load: dict[str, float] | None = None
         self._wake = threading.Event()
         self._ends = False
@@ -29,13 +30,23 @@ class Heartbeat:
         self.trouble = ""  # why the last beat was not answered, if it was not
 
     def start(self) -> None:
-        self._answered = time.monotonic()
-        self._thread.start()
+        """Begin to beat, if it doesn't yet."""
+        if self._thread.ident is None:
+            self._answered = time.monotonic()
+            self._thread.start()
+
+    @property
+    def state(self) -> MemberState:
+        return self._said[0]
 
     def say(self, state: MemberState) -> None:
         """Report a new state at once."""
-        self.state = state
+        self._said = (state, self._said[1])
         self._wake.set()
+
+    def begin(self, generation: int) -> None:
+        """This member has registered for a generation."""
+        self._said = ("registered", generation)
 
     def silence(self) -> float:
         """Seconds since the coordinator last answered."""
@@ -58,8 +69,9 @@ class Heartbeat:
             self._wake.clear()
 
     def _beat(self) -> None:
+        state, generation = self._said
         try:
-            self.answer = self._client.heartbeat(self._instance, self.state, self.load)
+            self.answer = self._client.heartbeat(self._instance, state, self.load, generation)
         except FleetError as error:
             self.trouble = str(error)
             if not self._ends:

@@ -33,8 +33,10 @@ from fleetps.system.rundir import RunDirectory
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
-_START_SECONDS = 20.0
+# It may have to read a large checkpoint first.
+_START_SECONDS = 300.0
 _CALL_SECONDS = 2.0
+_EXIT_BUG = 1
 # More than it gives its own open connections.
 _END_SECONDS = 4.0
 
@@ -48,6 +50,7 @@ class HostedCoordinator:
         self._env = env
         self._child: Child | None = None
         self._client: CoordinatorClient | None = None
+        self._restarts = 0
 
     @property
     def client(self) -> CoordinatorClient:
@@ -59,15 +62,18 @@ class HostedCoordinator:
     def address(self) -> str:
         return self.client.address
 
-    def start(self, bind: str, *, new: bool) -> None:
-        """Returns when it answers. `new` forgets an unfinished run of the same job."""
+    def start(self, bind: str, *, again: bool = False) -> None:
+        """Returns when it answers. It goes on with an unfinished run of the same job.
+
+        `again`: all other processes of that run have ended too.
+        """
         self._run.create()
         with self._run.writing():
             self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
         address_file = self._run.path / ADDRESS_FILE
         address_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "fleetps.coordinator", "--job", str(self._run.job_file)]
-        command += ["--bind", bind, *(["--new"] if new else [])]
+        command += ["--bind", bind, *(["--again"] if again else [])]
         log = self._run.logs / "coordinator.log"
         child = self._child = Child("coordinator", command, log=log, env=self._env)
         deadline = time.monotonic() + _START_SECONDS
@@ -79,8 +85,21 @@ class HostedCoordinator:
                     f"the coordinator did not start within {_START_SECONDS:.0f} s; see {log}"
                 )
         address = address_file.read_text(encoding="utf-8").strip()
-        self._client = CoordinatorClient(address, read_token(self._env), deadline=_CALL_SECONDS)
+        if self._client is None:
+            token = read_token(self._env)
+            self._client = CoordinatorClient(address, token, deadline=_CALL_SECONDS)
         _log.info("the coordinator listens at %s", address)
+
+    def keep(self) -> None:
+        """Start it again where it was, if it was killed or crashed; raise if that is no use."""
+        code = self._child.poll() if self._child is not None else None
+        crashed = code is not None and (code < 0 or code == _EXIT_BUG) and code != -signal.SIGTERM
+        if not crashed or self._restarts >= self._job.cluster.restarts:
+            return self.check()
+        _log.warning("%s; it is started again", self.death())
+        self._restarts += 1
+        self.start(self.address)
+        return None
 
     def finished(self) -> bool:
         """It has ended because the job is done."""

@@ -17,7 +17,7 @@ from fleet_config.job import Job
 from fleet_config.roles import Role
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, paddle_environment
-from fleetps.agents.membership import OVER, Membership, end_of
+from fleetps.agents.membership import OVER, Membership, NewGeneration, end_of
 from fleetps.agents.paddle_launcher import launcher_pid
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import MemberRole
@@ -57,6 +57,7 @@ class Member:
         self._stop = stop
         self._patience = patience
         self._restarts = 0
+        self._running: Child | None = None
         self._run_dir = RunDirectory(job.run_dir)
 
     # -- what differs --
@@ -99,31 +100,57 @@ class Member:
     # -- the life of a member --
 
     def run(self) -> None:
-        child: Child | None = None
         try:
             with self._stop.interrupting():
                 self.check_place()
                 self._join()
-                self._wait_for_servers()
-            child = self._start()
-            while self._supervise(child):
-                self._restarts += 1
-                child = self._start()
+            while not self._take_part():
+                pass
         except Stopped:
             # The others wait for this member; they must not do so until their deadline.
-            if child is None and self.membership.joined:
+            if self._running is None and self.membership.joined:
                 self.membership.stop_job(self._stop.reason)
             raise
         finally:
-            if child is not None:
-                end_all([child], _LAST_GRACE_SECONDS)
+            if self._running is not None:
+                end_all([self._running], _LAST_GRACE_SECONDS)
             self.membership.leave()
 
     def _join(self) -> None:
         _log.info("joining %s at %s", self.job.job.name, self.membership.coordinator)
-        self.membership.join(self.role.endpoint or os.uname().nodename, self.role.rank)
+        self.membership.join(self._address, self.role.rank)
         self.on_joined()
         _log.info("joined as %s", self.membership.name)
+
+    @property
+    def _address(self) -> str:
+        return self.role.endpoint or os.uname().nodename
+
+    def _take_part(self) -> bool:
+        """In one generation; whether the job is over."""
+        try:
+            with self._stop.interrupting():
+                self._wait_for_servers()
+            child = self._running = self._start()
+            while self._supervise(child):
+                self._restarts += 1
+                child = self._running = self._start()
+        except NewGeneration as news:
+            _log.warning("%s of the job has begun: the Paddle process begins again", news)
+            self._begin_again()
+            return False
+        return True
+
+    def _begin_again(self) -> None:
+        """End what belongs to the last generation, and register for the new one."""
+        child, self._running = self._running, None
+        if child is not None:
+            # At once: what it has learnt is of no use, and it may hang in a call to a dead server.
+            child.kill()
+            child.wait(_LAST_GRACE_SECONDS)
+        with self._stop.interrupting():
+            self.check_place()
+            self.membership.begin_again(self._address)
 
     def _wait_for_servers(self) -> None:
         # The coordinator's own deadline comes first: it names who is missing, and tells everybody.
@@ -172,7 +199,9 @@ class Member:
             try:
                 self.watch()
             except TryAgain as error:
-                return self._job_over(child, self._fail(child, str(error), None))
+                child.kill()
+                end = self._replace(child, str(error), None)
+                return True if end is None else self._job_over(child, end)
             self.on_tick()
             time.sleep(POLL_SECONDS)
         return self._child_ended(child, code)
@@ -196,17 +225,17 @@ class Member:
             # Whoever stops a group of processes (systemd, a batch system) stops the child too.
             end = self.membership.stop_job(self._stop.reason)
         if end is None and self.starts_again(code):
-            end = self._replace(child, code)
+            reason = self.child_directory().reason(code, child.log)
+            end = self._replace(child, reason, code)
         elif end is None:
             end = self._give_up(child, code)
         return True if end is None else self._job_over(child, end)
 
-    def _replace(self, child: Child, code: int) -> JobState | None:
+    def _replace(self, child: Child, reason: str, code: int | None) -> JobState | None:
         """Report the loss and wait a little; None: now another child may be started."""
-        reason = self.child_directory().reason(code, child.log)
-        answer = self.membership.lose(reason, tail(child.log), code)
-        if answer.job in OVER:
-            return answer
+        end = self.membership.lose(reason, tail(child.log), code)
+        if end is not None:
+            return end
         pause = _FIRST_PAUSE_SECONDS * 2**self._restarts
         _log.warning("starting it again in %g s", pause)
         end = self._wait_until_over(pause)

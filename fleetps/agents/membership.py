@@ -11,8 +11,15 @@ from fleet_config.job import Job
 from fleetps.agents.heartbeat import Heartbeat
 from fleetps.coordinator.access import read_token
 from fleetps.coordinator.client import CoordinatorClient
-from fleetps.coordinator.messages import JobState
-from fleetps.coordinator.reports import MemberRole, MemberState, ServerStatus, Status, WorkerStatus
+from fleetps.coordinator.messages import JobState, Registered
+from fleetps.coordinator.reports import (
+    MISSED_HEARTBEATS,
+    MemberRole,
+    MemberState,
+    ServerStatus,
+    Status,
+    WorkerStatus,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -20,8 +27,18 @@ _log = logging.getLogger(__name__)
 _CALL_SECONDS = 2.0
 _AGAIN_SECONDS = 0.3
 # A member that missed so many heartbeats is not waited for when the job ends.
-_MISSED_HEARTBEATS = 3
+_ABSENT_HEARTBEATS = 3
 OVER = ("done", "failed", "stopping")
+
+
+class NewGeneration(Exception):
+    """All servers begin again: this member's process is to end, and another one to begin.
+
+    No error; it takes an agent out of any wait.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"generation {number}")
 
 
 class Membership:
@@ -35,6 +52,7 @@ class Membership:
         self.client = CoordinatorClient(coordinator, self._token, _CALL_SECONDS)
         self.rank = -1
         self.generation = 0
+        self.restore = ""  # what the servers of this generation begin with
         self.servers: tuple[str, ...] = ()
         self.missing: tuple[str, ...] = ()
         self._job = job
@@ -55,11 +73,40 @@ class Membership:
         """Wait for the coordinator and register."""
         patience = self._job.cluster.deadlines.rendezvous
         with CoordinatorClient(self.coordinator, self._token, patience) as client:
-            registered = client.register(
-                self.kind, self.instance, address, rank, self._job.digest(), self._job.agreement()
-            )
+            registered = self._register(client, address, rank)
         self.rank, self.generation = registered.rank, registered.generation
+        self.restore = registered.restore
+        self._heartbeat.begin(self.generation)
         self._heartbeat.start()
+
+    def _register(self, client: CoordinatorClient, address: str, rank: int | None) -> Registered:
+        """Who held this place before may be dead, and not be missed yet."""
+        deadline = (
+            time.monotonic() + MISSED_HEARTBEATS * self._job.cluster.heartbeat + _CALL_SECONDS
+        )
+        told = False
+        while True:
+            try:
+                return client.register(
+                    self.kind,
+                    self.instance,
+                    address,
+                    rank,
+                    self._job.digest(),
+                    self._job.agreement(),
+                )
+            except TryAgain as error:
+                if time.monotonic() > deadline:
+                    raise
+                if not told:
+                    _log.warning("%s", error)
+                told = True
+                time.sleep(_AGAIN_SECONDS)
+
+    def begin_again(self, address: str) -> None:
+        """Register for the generation that has begun; this member's process has ended."""
+        self.servers, self.missing = (), ()
+        self.join(address, self.rank)
 
     def meet(self) -> None:
         """Ask for the servers' endpoints, which are there when all servers have registered."""
@@ -83,16 +130,25 @@ class Membership:
     def end_heard(self) -> JobState | None:
         """How the job ended, once a heartbeat's answer said so."""
         answer = self._heartbeat.answer
-        return answer if answer is not None and answer.job in OVER else None
+        return self._heeded(answer) if answer is not None else None
+
+    def _heeded(self, answer: JobState) -> JobState | None:
+        if answer.job in OVER:
+            return answer
+        if self.joined and answer.generation > self.generation:
+            raise NewGeneration(answer.generation)
+        return None
 
     def end_now(self) -> JobState | None:
         """How the job ended, asked at this moment; None while it runs or nobody answers."""
         try:
-            answer = self.client.heartbeat(self.instance, self._heartbeat.state)
+            answer = self.client.heartbeat(
+                self.instance, self._heartbeat.state, None, self.generation
+            )
         except FleetError as error:
             _log.debug("no answer: %s", error)
             return None
-        return answer if answer.job in OVER else None
+        return self._heeded(answer)
 
     def check_coordinator(self) -> None:
         """Raise when it has been silent for too long."""
@@ -106,7 +162,8 @@ class Membership:
         """Report that this member failed; the answer is the job's first failure."""
         _log.error("%s: %s", self.name, reason)
         try:
-            return self.client.fail(self.instance, reason, log_tail, code)
+            answer = self.client.fail(self.instance, reason, log_tail, code)
+            return self._heeded(answer) or answer
         except FleetError as error:
             _log.warning("the coordinator was not told: %s", error)
             return JobState(
@@ -116,17 +173,19 @@ class Membership:
                 exit_code=code,
             )
 
-    def lose(self, reason: str, log_tail: list[str], code: int) -> JobState:
+    def lose(self, reason: str, log_tail: list[str], code: int | None) -> JobState | None:
         """Report that this member's process died and is about to be started again.
 
         It must not be started before the coordinator knows: it would seem to hold the tasks of the
-        dead one. TryAgain when the coordinator stays away.
+        dead one. None: go on. TryAgain when the coordinator stays away.
         """
         _log.error("%s: %s", self.name, reason)
         self.say("registered")
         while True:
             try:
-                return self.client.fail(self.instance, reason, log_tail, code, again=True)
+                return self._heeded(
+                    self.client.fail(self.instance, reason, log_tail, code, again=True)
+                )
             except TryAgain as error:
                 _log.warning("the coordinator was not told: %s", error)
                 self.check_coordinator()
@@ -156,7 +215,7 @@ class Membership:
 def any_present(members: Sequence[WorkerStatus | ServerStatus], heartbeat: float) -> bool:
     """Whether any of them is still there and listens."""
     return any(
-        member.state != "exited" and member.heartbeat_age < _MISSED_HEARTBEATS * heartbeat
+        member.state != "exited" and member.heartbeat_age < _ABSENT_HEARTBEATS * heartbeat
         for member in members
     )
 

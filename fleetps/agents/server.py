@@ -1,11 +1,12 @@
 """The agent of a server: it watches the port, and ends the server when nobody needs it any more."""
 
 import logging
+import signal
 import time
 from typing import ClassVar
 
 from fleet_config.endpoints import parse_endpoint
-from fleet_config.errors import FleetError
+from fleet_config.errors import EXIT_USER, FleetError, TryAgain
 from fleetps.agents.child_env import Place
 from fleetps.agents.member import Member
 from fleetps.agents.membership import any_present
@@ -19,6 +20,7 @@ _log = logging.getLogger(__name__)
 _DNS_SECONDS = 1.0
 _GRACEFUL_SECONDS = 3.0
 _ASK_SECONDS = 0.3
+_PORT_SECONDS = 5.0
 # Between two counts of the rows that the server holds.
 _COUNT_SECONDS = 5.0
 
@@ -30,7 +32,8 @@ class ServerAgent(Member):
 
     def check_place(self) -> None:
         host, port = parse_endpoint(self.role.endpoint or "", "the server's own address")
-        deadline = time.monotonic() + self.job.cluster.deadlines.rendezvous
+        since = time.monotonic()
+        deadline = since + self.job.cluster.deadlines.rendezvous
         while True:
             try:
                 return check_free(host, port)
@@ -40,6 +43,11 @@ class ServerAgent(Member):
                     raise
                 _log.warning("%s", error)
                 time.sleep(_DNS_SECONDS)
+            except TryAgain:
+                # The process of the generation before may just be ending.
+                if not self.membership.joined or time.monotonic() > since + _PORT_SECONDS:
+                    raise
+                time.sleep(_ASK_SECONDS)
 
     def place(self) -> Place:
         endpoint = parse_endpoint(self._endpoint(), "the server's endpoint")
@@ -51,6 +59,14 @@ class ServerAgent(Member):
             servers=self.membership.servers,
             workers=self.job.cluster.workers,
         )
+
+    def follows(self, code: int) -> bool:
+        """The other way round: when a server dies, others do."""
+        return code not in (EXIT_USER, -signal.SIGKILL)
+
+    def starts_again(self, code: int) -> bool:
+        """In a new generation, of which the coordinator decides how many there may be."""
+        return code != EXIT_USER
 
     def started(self, _child: Child) -> None:
         deadlines = self.job.cluster.deadlines

@@ -41,7 +41,8 @@ class WorkerAgent(Member):
     def started(self, child: Child) -> None:
         self._child = child
         deadlines = self.job.cluster.deadlines
-        start = deadlines.rendezvous + deadlines.server_start + deadlines.barrier
+        values = deadlines.checkpoint if self.membership.restore else deadlines.barrier
+        start = deadlines.rendezvous + deadlines.server_start + values
         give_time(self.child_directory().path, start + deadlines.first_step)
         self.membership.say("running")
 

@@ -1,4 +1,4 @@
-"""python -m fleetps.coordinator --job job.json --bind host:port [--new]"""
+"""python -m fleetps.coordinator --job job.json --bind host:port [--new | --again]"""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--new", action="store_true", help="set the state of an earlier run aside, begin anew"
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="all processes of the job were ended: go on from its last checkpoint",
+    )
     options = parser.parse_args(arguments)
     set_up_logging("text", "coordinator")
     try:
@@ -37,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bind=options.bind,
             token=read_token(os.environ),
             new=options.new,
+            again=options.again,
         )
     except FleetError as error:
         _log.error("%s", error)

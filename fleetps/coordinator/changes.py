@@ -10,36 +10,23 @@ from pathlib import Path
 
 from fleet_config.errors import FleetError, TryAgain
 from fleetps.coordinator.base import Base
-from fleetps.coordinator.lifecycle import Lifecycle
-from fleetps.coordinator.members import Members
-from fleetps.coordinator.phases import Phases
-from fleetps.coordinator.result import Result
-from fleetps.coordinator.task_queue import TaskQueue
+from fleetps.coordinator.parts import Parts
 
 
 class Changes:
     """`lock` guards everything, reading too; `lost` is set when the state can't be kept."""
 
-    def __init__(
-        self,
-        base: Base,
-        members: Members,
-        life: Lifecycle,
-        phases: Phases,
-        queue: TaskQueue,
-        result: Result,
-        result_file: Path,
-    ) -> None:
+    def __init__(self, base: Base, parts: Parts, result_file: Path) -> None:
         self.lock = threading.RLock()
         # The disk is full or gone: whoever serves this had better end and say so.
         self.lost: TryAgain | None = None
         self._store = base.store
         self._events = base.events
-        self._members = members
-        self._life = life
-        self._phases = phases
-        self._queue = queue
-        self._result = result
+        self._members = parts.members
+        self._life = parts.life
+        self._phases = parts.phases
+        self._queue = parts.queue
+        self._result = parts.result
         self._result_file = result_file
         self._result_written = False
 

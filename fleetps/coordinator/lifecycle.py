@@ -38,11 +38,19 @@ class Lifecycle:
     def state(self) -> JobState:
         row = self.row
         return JobState(
-            job=row.state, generation=row.generation, reason=row.reason, exit_code=row.exit_code
+            job=row.state,
+            generation=row.generation,
+            restore=row.restore,
+            reason=row.reason,
+            exit_code=row.exit_code,
         )
 
     def enter(self, phase: str, **columns: Any) -> None:
         self._store.set_job(phase=phase, phase_started=self._wall(), **columns)
+        self.phase_since = self._clock()
+
+    def again(self) -> None:
+        """The deadlines of the present phase count from now."""
         self.phase_since = self._clock()
 
     def in_phase(self) -> float:

@@ -12,6 +12,8 @@ from fleetps.coordinator.reports import MemberRole, MemberState
 from fleetps.coordinator.schema import MemberRow
 
 _MOST_NAMED = 5
+# A member that missed so many may be dead: another one that comes for its place gets it.
+DOUBTED_HEARTBEATS = 2.5
 
 
 @dataclass
@@ -22,6 +24,7 @@ class Member:
     address: str
     state: MemberState
     active: bool  # has asked for work at least once, so it may have something to flush
+    generation: int  # for which it last registered
     last_seen: float
     heard: bool = True  # since this coordinator process began
     returns: bool = False  # its process died, and whoever watches it starts it again
@@ -41,6 +44,9 @@ class Members:
         self._store = base.store
         self._clock = base.clock
         self._servers = base.servers
+        self._silence = base.job.cluster.heartbeat * DOUBTED_HEARTBEATS
+        # The present generation, and how many workers must come before its work begins.
+        self.generation = 0
         self._workers = base.workers
         self._all: dict[str, Member] = {}
         self.reload()
@@ -50,6 +56,8 @@ class Members:
         now = self._clock()
         rows = self._store.members()
         self._all = {row.instance: Member(**vars(row), last_seen=now, heard=False) for row in rows}
+        if (job := self._store.job()) is not None:
+            self.generation, self._workers = job.generation, job.workers
 
     def get(self, instance: str) -> Member:
         member = self._all.get(instance)
@@ -88,6 +96,22 @@ class Members:
                 by_rank[member.rank] = member
         return [by_rank[rank] for rank in sorted(by_rank)]
 
+    def current(self, member: Member) -> bool:
+        """It takes part in the present generation; others are about to end their processes."""
+        return member.live and member.generation == self.generation
+
+    def took_part(self, member: Member) -> bool:
+        """It is a member of the present generation, or was until it died."""
+        return member.generation == self.generation
+
+    def begin_generation(self, number: int, workers: int) -> None:
+        """Everybody has to register again."""
+        self.generation, self._workers = number, workers
+        for member in self.all_live():
+            member.active = False
+            member.state = "registered"
+            self._save(member)
+
     def replaced(self, member: Member) -> bool:
         """Another live member has its rank."""
         others = (other for other in self.live(member.role) if other is not member)
@@ -96,18 +120,43 @@ class Members:
     def join(
         self, role: MemberRole, instance: str, address: str, rank: int | None
     ) -> tuple[Member, bool]:
-        """The member, and whether it is new."""
+        """The member, and whether it is new in this generation."""
         known = self._all.get(instance)
         if known is not None and known.live:
             if known.role != role:
                 raise UserError(f"instance {instance!r} is {known.name} already, not a {role}")
             self.seen(known)
-            return known, False
+            if self.current(known):
+                return known, False
+            self._check_address(role, address, known.rank)
+            known.generation, known.address = self.generation, address
+            self.set_gone(known, "registered")
+            return known, True
         rank = self._rank(role, address, rank)
-        member = Member(instance, role, rank, address, "registered", False, self._clock())
+        now, generation = self._clock(), self.generation
+        member = Member(instance, role, rank, address, "registered", False, generation, now)
         self._save(member)
         self._all[instance] = member
         return member, True
+
+    def followed(
+        self, role: MemberRole, instance: str, address: str, rank: int | None
+    ) -> Member | None:
+        """The server that this one takes the place of: itself after a restart, or a dead one."""
+        if role != "server":
+            return None
+        known = self._all.get(instance)
+        if known is not None and known.live:
+            return known if self.current(known) and known.state == "serving" else None
+        taken = self.live("server")
+        if rank is None and len(taken) < self._servers:
+            same = (one for one in taken if one.address == address)
+            return next((one for one in same if self._doubted(one)), None)
+        doubted = [one for one in taken if self._doubted(one) and rank in (None, one.rank)]
+        return min(doubted, key=lambda one: one.address != address, default=None)
+
+    def _doubted(self, member: Member) -> bool:
+        return not member.heard or self._clock() - member.last_seen > self._silence
 
     def _rank(self, role: MemberRole, address: str, rank: int | None) -> int:
         taken = {member.rank: member for member in self.live(role)}
@@ -126,19 +175,24 @@ class Members:
 
     def _check_server(self, address: str, rank: int, taken: dict[int, Member]) -> None:
         gone = [
-            f"{holder.name} ({holder.address})" for holder in taken.values() if not holder.heard
+            f"{holder.name} ({holder.address})"
+            for holder in taken.values()
+            if self._doubted(holder) or not self.current(holder)
         ]
         if rank >= self._servers and gone:
             raise TryAgain(
-                f"server {address} has no place yet: the coordinator was started again and waits "
-                f"for {', '.join(gone)}; try again in a little while"
+                f"server {address} has no place yet: {', '.join(gone)} may still come back; "
+                "try again in a little while"
             )
         if rank >= self._servers:
             raise UserError(
                 f"server {address} has no place: the job has {self._servers} "
                 f"server{'s' if self._servers != 1 else ''} (cluster.servers), ranks from 0"
             )
-        for holder in taken.values():
+        self._check_address("server", address, rank)
+
+    def _check_address(self, role: MemberRole, address: str, rank: int) -> None:
+        for holder in self.live(role) if role == "server" else ():
             if holder.address == address and holder.rank != rank:
                 raise UserError(
                     f"server {rank} and {holder.name} both give the address {address}; "
@@ -166,7 +220,13 @@ class Members:
 
     def _save(self, member: Member) -> None:
         row = MemberRow(
-            member.instance, member.role, member.rank, member.address, member.state, member.active
+            member.instance,
+            member.role,
+            member.rank,
+            member.address,
+            member.state,
+            member.active,
+            member.generation,
         )
         self._store.save_member(row)
 
@@ -174,20 +234,25 @@ class Members:
 
     def endpoints(self) -> tuple[str, ...]:
         """The servers' endpoints by rank, once all have registered."""
-        servers = self.live("server")
+        servers = self._present("server")
         return tuple(s.address for s in servers) if len(servers) == self._servers else ()
 
     def unregistered(self) -> list[str]:
         found = []
-        for role, expected in (("server", self._servers), ("worker", self._workers)):
-            ranks = {m.rank for m in self._all.values() if m.role == role and m.live}
+        expectations: dict[MemberRole, int] = {"server": self._servers, "worker": self._workers}
+        for role, expected in expectations.items():
+            ranks = {member.rank for member in self._present(role)}
             # Rank 0 can't be replaced by a number too high: worker 0 initialises the dense weights.
             lacking = max(expected - len(ranks), int(0 not in ranks))
             found += [f"{role} {rank}" for rank in range(expected) if rank not in ranks][:lacking]
         return found
 
     def not_serving(self) -> list[Member]:
-        return [server for server in self.live("server") if server.state != "serving"]
+        return [server for server in self._present("server") if server.state != "serving"]
+
+    def _present(self, role: MemberRole) -> list[Member]:
+        """Who has registered for this generation, by rank."""
+        return [member for member in self.live(role) if self.current(member)]
 
     def missing(self) -> tuple[str, ...]:
         """For people: who is not there yet, and what for."""

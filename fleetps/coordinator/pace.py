@@ -47,6 +47,11 @@ class Pace:
             raise UserError(f"epoch {epoch} of this job is not of mode bounded")
         return mode
 
+    def begin_again(self) -> None:
+        """All workers are new: whoever asks first begins the race."""
+        self._epoch = -1
+        self._clocks = Clocks(0, 1.0)
+
     def leave(self, instance: str) -> None:
         self._clocks.leave(instance)
 

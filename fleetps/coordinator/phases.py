@@ -1,11 +1,16 @@
-"""The order of things: rendezvous; for each epoch train, flush, chore, evaluate; then finish."""
+"""The order of things: rendezvous; for each epoch train, flush, chore, evaluate; then finish.
+
+Where the servers begin with a checkpoint `restore` comes after the rendezvous. `checkpoint` (all
+flush) and `save` (one saves) may come in the middle of the training and before the evaluation.
+"""
 
 from __future__ import annotations
 
 from fleetps.coordinator.base import Base
+from fleetps.coordinator.checkpoints import Checkpointing
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member, Members
-from fleetps.coordinator.messages import Evaluation
+from fleetps.coordinator.messages import INITIALISED, Evaluation, Flush
 from fleetps.coordinator.metrics import Metrics, merge
 from fleetps.coordinator.reports import EpochResult
 from fleetps.coordinator.schema import JobRow
@@ -18,6 +23,8 @@ class Phases:
         base: Base,
         members: Members,
         life: Lifecycle,
+        checkpoints: Checkpointing,
+        tasks: TaskMaker,
     ) -> None:
         self._job = base.job
         self._dataset = base.dataset
@@ -26,7 +33,8 @@ class Phases:
         self._wall = base.wall
         self._members = members
         self._life = life
-        self._tasks = TaskMaker(base, life)
+        self._checkpoints = checkpoints
+        self._tasks = tasks
 
     @property
     def train_rows(self) -> int:
@@ -41,45 +49,81 @@ class Phases:
     def _step(self, row: JobRow) -> bool:
         steps = {
             "rendezvous": self._rendezvous,
+            "restore": self._restore,
             "train": self._train,
             "flush": self._flush,
             "chore": self._chore,
+            "checkpoint": self._checkpoint,
+            "save": self._save,
             "evaluate": self._evaluate,
             "finish": self._finish,
         }
         return steps[row.phase](row)
 
-    def _rendezvous(self, _: JobRow) -> bool:
+    def _rendezvous(self, row: JobRow) -> bool:
         if self._members.missing():
             return False
         self._store.set_job(state="running")
         count = self._members.count
         text = f"everybody is there: servers {count('server')}, workers {count('worker')}"
         self._events.add("started", COORDINATOR, text)
-        self._start_epoch(0)
+        if row.restore:
+            self._life.enter("restore")
+        else:
+            self._go_on(row)
         return True
+
+    def _restore(self, row: JobRow) -> bool:
+        arrivals = self._store.arrivals(row.generation, INITIALISED)
+        if not any(arrival.rank == 0 for arrival in arrivals):
+            return False
+        text = f"{row.restore} was loaded in {self._life.in_phase():.1f} s"
+        self._events.add("restored", COORDINATOR, text)
+        self._go_on(row)
+        return True
+
+    def _go_on(self, row: JobRow) -> None:
+        """Where the job was; its epoch may be new."""
+        if row.goes_on == "evaluate":
+            self._evaluate_or_close(row)
+        elif self._store.rows_by_state(row.epoch, training=True).get("done"):
+            self._life.enter("train")
+        else:
+            self._start_epoch(row.epoch)
 
     def _start_epoch(self, epoch: int) -> None:
         before = epoch * self.train_rows
         self._tasks.make_training(epoch, before)
         now = self._wall()
-        self._life.enter("train", epoch=epoch, epoch_started=now, rows_leased=before)
+        self._life.enter(
+            "train", epoch=epoch, epoch_started=now, rows_leased=before, goes_on="train"
+        )
         text = f"epoch {epoch + 1} of {self._job.job.epochs}: {self.train_rows} rows to train"
         self._events.add("epoch", COORDINATOR, text)
 
     def _train(self, row: JobRow) -> bool:
-        if self._store.unfinished(row.epoch, training=True):
+        trained = not self._store.unfinished(row.epoch, training=True)
+        # With every task leased the end of the epoch is near: then it is taken there.
+        waits = not trained and self._store.unleased(row.epoch)
+        why = self._checkpoints.due(row) if waits else ""
+        if not trained and not why:
             return False
-        seconds = self._wall() - row.phase_started
-        self._life.enter("flush", train_seconds=row.train_seconds + seconds)
+        seconds = row.train_seconds + self._wall() - row.phase_started
+        if trained:
+            self._life.enter("flush", train_seconds=seconds)
+        elif self._checkpoints.begin(row, why, "train"):
+            self._store.set_job(train_seconds=seconds)
         return True
 
-    def flush_name(self, row: JobRow) -> str:
-        return f"flush-{row.epoch}"
+    def flush(self, row: JobRow) -> Flush:
+        """What is to be done by those that have not done it yet."""
+        if row.phase == "checkpoint":
+            return self._checkpoints.flush()
+        return Flush(name=f"flush-{row.epoch}")
 
     def not_flushed(self, row: JobRow) -> list[Member]:
         """Only those that ever asked for work: a late joiner still starting has nothing to push."""
-        arrived = self._arrived(row, self.flush_name(row))
+        arrived = self._arrived(row, self.flush(row).name)
         return [worker for worker in self._active() if worker.instance not in arrived]
 
     def _arrived(self, row: JobRow, name: str) -> set[str]:
@@ -94,8 +138,42 @@ class Phases:
         if self._shrinks(row.epoch):
             self._life.enter("chore")
         else:
-            self._evaluate_or_close(row)
+            self._trained(row)
         return True
+
+    def _trained(self, row: JobRow) -> None:
+        """The epoch is trained, and the tables are as they should be after it."""
+        self._store.set_job(goes_on="evaluate")
+        why = self._checkpoints.due_after_epoch(row)
+        if not why or not self._checkpoints.begin(row, why, "evaluate"):
+            self._go_on_after(self._life.row)
+
+    def _checkpoint(self, row: JobRow) -> bool:
+        active = self._active()
+        if not self._checkpoints.drained(row) or self.not_flushed(row) or not active:
+            return False
+        self._checkpoints.choose_saver(active[0])
+        return True
+
+    def _save(self, row: JobRow) -> bool:
+        arrivals = self._store.arrivals(row.generation, self._checkpoints.chore_name())
+        if arrivals:
+            self._checkpoints.ended(arrivals[0].note)
+        elif self._checkpoints.saver(self._active()) is None:
+            self._checkpoints.break_off("the worker that saved it died", again=True)
+        else:
+            return False
+        self._go_on_after(self._life.row)
+        return True
+
+    def _go_on_after(self, row: JobRow) -> None:
+        """A checkpoint was taken, or it failed, or it has to be taken once more."""
+        if self._life.over:
+            return
+        if row.goes_on == "train":
+            self._life.enter("train")
+        elif not row.wanted or not self._checkpoints.begin(row, row.wanted, "evaluate"):
+            self._evaluate_or_close(row)
 
     def _shrinks(self, epoch: int) -> bool:
         """Some table's rows are up for eviction."""
@@ -112,7 +190,7 @@ class Phases:
     def _chore(self, row: JobRow) -> bool:
         if not self._arrived(row, self.chore_name(row)):
             return False
-        self._evaluate_or_close(row)
+        self._trained(row)
         return True
 
     def _evaluate_or_close(self, row: JobRow) -> None:

@@ -46,13 +46,18 @@ class Coordinator(Protocol):
     def rendezvous(self, instance: Name) -> Rendezvous: ...
 
     def heartbeat(
-        self, instance: Name, state: MemberState, load: Numbers | None = None
+        self,
+        instance: Name,
+        state: MemberState,
+        load: Numbers | None = None,
+        generation: NonNegativeInt | None = None,
     ) -> JobState:
         """Every cluster.heartbeat seconds; five missed ones and the member is lost.
 
         `exited` ends the membership and returns the leases. A worker sends it when its child has
         ended after Finish or after being told to stop, a server when its child was stopped after
         the job's end. `load`: what a server holds, `rows.<table>` -> number of rows.
+        `generation`: the one that `state` belongs to, where it may have ended meanwhile.
         """
 
     def fail(
@@ -65,10 +70,10 @@ class Coordinator(Protocol):
     ) -> JobState:
         """This member's process has failed; `exit_code` is the child's.
 
-        The job fails with it if it is a server, if the exit code is 2 (the user's mistake, for
-        everybody), if the others can't go on without it (mode sync), or if no worker is left.
         `again`: it is about to be started again under the same instance, so it is still counted.
-        The first failure of a job wins.
+        With a server, or a worker of mode sync, a new generation begins then; the job fails if it
+        is not started again, if the exit code is 2 (the user's mistake, for everybody), or if no
+        worker is left. The first failure of a job wins.
         """
 
     def stop(self, reason: Text) -> JobState:

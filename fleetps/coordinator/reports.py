@@ -10,6 +10,8 @@ MemberRole = Literal["server", "worker"]
 # registered: the agent is there; serving: a server's port answers; running: a worker's child was
 # started; exited: the child is gone and the agent leaves.
 MemberState = Literal["registered", "serving", "running", "exited"]
+# A member that missed so many is lost.
+MISSED_HEARTBEATS = 5
 JobPhase = Literal["waiting", "running", "done", "failed", "stopping"]
 
 
@@ -102,7 +104,7 @@ class Status(Message):
     name: str
     job: JobPhase
     generation: int
-    phase: str  # rendezvous, train, flush, chore, evaluate, finish
+    phase: str  # see phases.py
     mode: str  # of the present epoch
     epoch: int
     epochs: int

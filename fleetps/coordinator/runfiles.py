@@ -6,16 +6,19 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from fleet_config.errors import TryAgain, UserError
+from fleet_config.job import Job
+from fleetps.coordinator.saved import SavedCheckpoints
 from fleetps.coordinator.store import Store
 
 STATE_FILE = "coordinator.sqlite"
 EVENTS_FILE = "events.jsonl"
 RESULT_FILE = "result.json"
+CHECKPOINTS = "checkpoints"
 ADDRESS_FILE = "coordinator.address"
 KEY_FILE = "coordinator.token"  # of a launched job, while it runs
 _LOCK_FILE = "coordinator.lock"
@@ -24,28 +27,47 @@ _OF_A_RUN = (STATE_FILE, f"{STATE_FILE}-wal", f"{STATE_FILE}-shm", EVENTS_FILE, 
 _log = logging.getLogger(__name__)
 
 
-def open_store(path: Path, digest: str, *, new: bool) -> Store:
-    """Go on with the state at `path` if it is this job's and unfinished; otherwise begin anew."""
+def open_store(run_dir: Path, job: Job, *, new: bool, again: bool) -> Store:
+    """Go on with the state in `run_dir` if it is this job's and unfinished; otherwise begin anew.
+
+    `again`: all processes that worked with it have ended.
+    """
+    path = run_dir / STATE_FILE
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{path.parent}: the run directory cannot be made ({error.strerror}); "
+            f"{run_dir}: the run directory cannot be made ({error.strerror}); "
             "set job.output to a directory that can be written"
         ) from error
+    finished = False
     if path.exists() and not new:
         store = Store(path)
-        job = store.job()
-        if job is None or (job.digest == digest and job.state in ("waiting", "running")):
+        if _goes_on(store, job, again):
             return store
+        row = store.job()
+        finished = row is not None and row.state == "done"
         store.close()
-    set_aside(path.parent)
+    set_aside(run_dir, [CHECKPOINTS] if finished else [])
     return Store(path)
 
 
-def set_aside(run_dir: Path) -> None:
+def _goes_on(store: Store, job: Job, again: bool) -> bool:
+    row = store.job()
+    if row is None:
+        return True
+    if row.digest != job.digest() or row.state == "done":
+        return False
+    if "sync" in job.mode_names and row.workers != job.cluster.workers:
+        return False  # its tasks are cut for another number of workers
+    if row.state in ("waiting", "running") and not again:
+        return True
+    return job.checkpoint.resume == "auto" and bool(SavedCheckpoints(store).saved())
+
+
+def set_aside(run_dir: Path, more: Sequence[str] = ()) -> None:
     """Move an earlier run's state, events and result into previous-<time>/, overwriting nothing."""
-    left = [run_dir / name for name in _OF_A_RUN if (run_dir / name).exists()]
+    left = [run_dir / name for name in (*_OF_A_RUN, *more) if (run_dir / name).exists()]
     if not left:
         return
     previous = run_dir / f"previous-{time.strftime('%Y%m%d-%H%M%S')}"

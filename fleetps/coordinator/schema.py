@@ -1,17 +1,18 @@
 """The tables of the coordinator's state, and their rows as objects.
 
 A task's present state is in `tasks`, every time it was handed out is a row of `leases`: going back
-to a checkpoint means setting tasks to `waiting` and ending their leases, and the accounting still
+to a checkpoint sets tasks to `waiting` and ends their leases as `rewound`, and the accounting still
 adds up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleetps.coordinator.reports import JobPhase, MemberRole, MemberState
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SCHEMA = """
 CREATE TABLE job (
@@ -19,10 +20,12 @@ CREATE TABLE job (
   reason TEXT NOT NULL, exit_code INTEGER, failure TEXT, generation INTEGER NOT NULL,
   phase TEXT NOT NULL, phase_started REAL NOT NULL, epoch INTEGER NOT NULL,
   rows_leased INTEGER NOT NULL, started REAL NOT NULL, epoch_started REAL NOT NULL,
-  train_seconds REAL NOT NULL, finished REAL);
+  train_seconds REAL NOT NULL, finished REAL, restore TEXT NOT NULL, goes_on TEXT NOT NULL,
+  workers INTEGER NOT NULL, barren INTEGER NOT NULL, tries INTEGER NOT NULL, wanted TEXT NOT NULL,
+  tasks_since INTEGER NOT NULL, rows_since INTEGER NOT NULL, since REAL NOT NULL);
 CREATE TABLE members (
   instance TEXT PRIMARY KEY, role TEXT NOT NULL, rank INTEGER NOT NULL, address TEXT NOT NULL,
-  state TEXT NOT NULL, active BOOLEAN NOT NULL);
+  state TEXT NOT NULL, active BOOLEAN NOT NULL, generation INTEGER NOT NULL);
 CREATE TABLE tasks (
   id INTEGER PRIMARY KEY, generation INTEGER NOT NULL, epoch INTEGER NOT NULL,
   training BOOLEAN NOT NULL, split TEXT NOT NULL, position INTEGER NOT NULL,
@@ -39,6 +42,10 @@ CREATE UNIQUE INDEX leases_task ON leases (task) WHERE outcome = 'held';
 CREATE TABLE arrivals (
   generation INTEGER NOT NULL, name TEXT NOT NULL, instance TEXT NOT NULL, rank INTEGER NOT NULL,
   note TEXT NOT NULL, PRIMARY KEY (generation, name, instance));
+CREATE TABLE checkpoints (
+  number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, state TEXT NOT NULL,
+  directory TEXT NOT NULL, name TEXT NOT NULL, saver TEXT, reason TEXT NOT NULL,
+  rows INTEGER NOT NULL, began REAL NOT NULL, drained REAL, ended REAL, progress TEXT);
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, result TEXT NOT NULL);
 CREATE TABLE events (
   id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
@@ -62,6 +69,15 @@ class JobRow:
     epoch_started: float
     train_seconds: float
     finished: float | None
+    restore: str  # the checkpoint with which the generation began, or a later one of it
+    goes_on: str  # the phase after a rendezvous or a checkpoint: train or evaluate
+    workers: int  # how many the rendezvous waits for
+    barren: int  # generations in a row in which no training task was done
+    tries: int  # generations since the last checkpoint
+    wanted: str  # why a checkpoint was asked for; "": it was not
+    tasks_since: int  # training tasks done since the last attempt to take a checkpoint
+    rows_since: int
+    since: float
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,31 @@ class MemberRow:
     address: str
     state: MemberState
     active: bool
+    generation: int  # for which it last registered
+
+
+@dataclass(frozen=True)
+class CheckpointRow:
+    """An attempt. `state`: open, saved, failed, or lost (broken off by a death); warm is that of
+    the checkpoint with whose weights the job began."""
+
+    number: int
+    generation: int
+    state: str
+    directory: str  # in which it is written
+    name: str  # "" until it is saved
+    saver: str | None
+    reason: str  # what it was taken for; why it failed
+    rows: int
+    began: float
+    drained: float | None  # since then nobody trained
+    ended: float | None
+    progress: str | None
+
+    @property
+    def path(self) -> Path:
+        """Where it is, once saved."""
+        return Path(self.directory).with_name(self.name)
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,12 @@ _BACKLOG = 2048
 _LAST_PORT = 65535
 
 
-def serve(job: Job, dataset: Dataset, *, bind: str, token: str | None, new: bool) -> int:
+def serve(
+    job: Job, dataset: Dataset, *, bind: str, token: str | None, new: bool, again: bool = False
+) -> int:
     """Serve until the job is over and everybody has left, or SIGTERM; the exit code."""
     with listen(bind, token) as sock, only_coordinator(job.run_dir):
-        service = JobService(job, dataset, new=new)
+        service = JobService(job, dataset, new=new, again=again)
         try:
             _write_address(job.run_dir / ADDRESS_FILE, sock)
             return _Process(service, sock, token).run()

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleet_config.errors import TryAgain, UserError
+from fleet_config.errors import EXIT_USER, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.changes import Changes
 from fleetps.coordinator.dispatch import Dispatcher
 from fleetps.coordinator.events import EventLog
-from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
-from fleetps.coordinator.losses import Losses
-from fleetps.coordinator.members import Member, Members, another_job
+from fleetps.coordinator.lifecycle import COORDINATOR
+from fleetps.coordinator.members import Member, another_job
 from fleetps.coordinator.messages import (
     Arrived,
     Clock,
@@ -31,14 +30,12 @@ from fleetps.coordinator.messages import (
     TaskAnswer,
     TaskLease,
 )
-from fleetps.coordinator.pace import Pace
-from fleetps.coordinator.phases import Phases
+from fleetps.coordinator.parts import make_parts
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
-from fleetps.coordinator.result import Result
-from fleetps.coordinator.runfiles import EVENTS_FILE, RESULT_FILE, STATE_FILE, open_store
+from fleetps.coordinator.runfiles import EVENTS_FILE, RESULT_FILE, open_store
 from fleetps.coordinator.schema import Arrival
 from fleetps.coordinator.status import StatusBoard
-from fleetps.coordinator.task_queue import Step, TaskQueue, Verdict
+from fleetps.coordinator.verdicts import Step, Verdict
 from fleetps.coordinator.watch import Watch
 from fleetps.data.dataset import Dataset
 
@@ -48,6 +45,7 @@ class JobService:
 
     `local`: one worker in this very process and no servers; nobody sends heartbeats or calls tick.
     `new`: set the state of an earlier, unfinished run aside and do not go on with it.
+    `again`: all other processes of the job have ended too, so it goes on from a checkpoint.
     """
 
     def __init__(
@@ -57,6 +55,7 @@ class JobService:
         *,
         run_dir: Path | None = None,
         new: bool = False,
+        again: bool = False,
         local: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -66,34 +65,40 @@ class JobService:
             dataset.split(job.evaluate.split)  # better refused now than after an epoch
         run_dir = run_dir or job.run_dir
         # A local run keeps its parameters in the process, so there is nothing to go on with.
-        store = self._store = open_store(run_dir / STATE_FILE, job.digest(), new=new or local)
+        store = self._store = open_store(run_dir, job, new=new or local, again=again)
         events = self._events = EventLog(store, run_dir / EVENTS_FILE, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
         self._workers = workers
         base = Base(job, dataset, store, events, clock, wall, servers, workers)
-        members = self._members = Members(base)
-        life = self._life = Lifecycle(base)
-        phases = self._phases = Phases(base, members, life)
-        queue = self._queue = TaskQueue(base, members.name_of)
-        pace = self._pace = Pace(base, life, queue)
-        result = Result(base, life)
-        self._dispatcher = Dispatcher(base, members, life, phases, queue, pace)
-        losses = self._losses = Losses(base, members, life, queue, pace)
-        self._board = StatusBoard(base, members, life, phases, queue, pace, losses, result)
-        self._watch = Watch(base, members, life, phases, queue, pace, losses)
-        self._changes = Changes(base, members, life, phases, queue, result, run_dir / RESULT_FILE)
+        parts = make_parts(base)
+        self._members = parts.members
+        self._life = parts.life
+        self._queue = parts.queue
+        self._pace = parts.pace
+        self._checkpoints = parts.checkpoints
+        self._generations = parts.generations
+        self._losses = parts.losses
+        self._dispatcher = Dispatcher(base, parts)
+        self._board = StatusBoard(base, parts)
+        self._watch = Watch(base, parts)
+        self._changes = Changes(base, parts, run_dir / RESULT_FILE)
         with self._changes.change():
-            self._begin(wall())
+            self._begin(wall(), local=local, again=again)
 
     @property
     def lost(self) -> TryAgain | None:
         """Why the state can't be kept any longer, if so."""
         return self._changes.lost
 
-    def _begin(self, now: float) -> None:
-        if self._store.job() is None:
-            self._store.create_job(self._job.digest(), now)
+    def _begin(self, now: float, *, local: bool, again: bool) -> None:
+        row = self._store.job()
+        if row is None:
+            self._store.create_job(self._job.digest(), self._workers, now)
             self._events.add("created", COORDINATOR, f"job {self._job.job.name}")
+            if not local:
+                self._generations.begin()
+        elif again or row.state not in ("waiting", "running"):
+            self._generations.start_again()
         else:
             self._events.add("restarted", COORDINATOR, "the coordinator goes on where it was")
 
@@ -115,10 +120,14 @@ class JobService:
         with self._changes.change():
             if digest != self._job.digest():
                 raise UserError(another_job(role, address, self._job.agreement(), agreement))
+            followed = self._members.followed(role, instance, address, rank)
+            if followed is not None:
+                self._losses.followed(followed, instance, address)
             member, new = self._members.join(role, instance, address, rank)
             if new:
                 self._events.add("registered", member.name, f"registered from {address}")
-            return Registered(rank=member.rank, generation=self._life.row.generation)
+            row = self._life.row
+            return Registered(rank=member.rank, generation=row.generation, restore=row.restore)
 
     def rendezvous(self, instance: str) -> Rendezvous:
         with self._changes.lock:
@@ -132,26 +141,24 @@ class JobService:
                 missing=self._members.missing() if waiting else (),
                 waited=self._life.in_phase() if waiting else 0.0,
                 generation=row.generation,
+                restore=row.restore,
             )
 
     def heartbeat(
-        self, instance: str, state: MemberState, load: dict[str, float] | None = None
+        self,
+        instance: str,
+        state: MemberState,
+        load: dict[str, float] | None = None,
+        generation: int | None = None,
     ) -> JobState:
         with self._changes.lock:
             member = self._members.get(instance)
             self._members.seen(member)
             member.load = load or member.load
-            if member.live and member.state != state:
+            if self._losses.news(member, state, generation):
                 with self._changes.change():
-                    self._new_state(member, state)
+                    self._losses.heard(member, state)
             return self._life.state()
-
-    def _new_state(self, member: Member, state: MemberState) -> None:
-        if state == "exited":
-            self._losses.left(member)
-        else:
-            self._members.set_state(member, state)
-            self._events.add(state, member.name, f"is {state} at {member.address}")
 
     def fail(
         self,
@@ -173,7 +180,9 @@ class JobService:
             return self._life.state()
 
     def checkpoint(self, reason: str) -> JobState:
-        raise TryAgain(f"checkpoints can't be taken yet ({reason})")
+        with self._changes.change():
+            self._checkpoints.ask(reason)
+            return self._life.state()
 
     # -- tasks --
 
@@ -211,6 +220,8 @@ class JobService:
         with self._changes.change():
             member = self._members.worker(instance)
             verdict, step = self._queue.done(member, task_id, rows, steps, loss_sum, evaluation)
+            if step is not None and step.training:
+                self._checkpoints.trained(rows)
             return self._answer(member, task_id, verdict, step, None)
 
     def failed(self, instance: str, task_id: int, reason: str) -> TaskAnswer:
@@ -229,8 +240,10 @@ class JobService:
     ) -> TaskAnswer:
         if verdict.accepted:
             self._board.report(member, task_id, step, extra)
-        if verdict.poison:
-            self._life.fail(COORDINATOR, verdict.poison, exit_code=verdict.exit_code)
+        if verdict.poison and verdict.again:
+            self._generations.open(COORDINATOR, verdict.poison)
+        elif verdict.poison:
+            self._life.fail(COORDINATOR, verdict.poison, exit_code=EXIT_USER)
         state = self._life.state()
         return TaskAnswer(**dict(state), accepted=verdict.accepted, note=verdict.note)
 
@@ -247,8 +260,9 @@ class JobService:
     def arrive(self, instance: str, name: str, note: str = "") -> JobState:
         with self._changes.change():
             member = self._members.worker(instance)
-            generation = self._life.row.generation
-            self._store.arrive(generation, name, Arrival(instance, member.rank, note))
+            if self._members.current(member):
+                generation = self._members.generation
+                self._store.arrive(generation, name, Arrival(instance, member.rank, note))
             return self._life.state()
 
     def arrived(self, name: str) -> Arrived:

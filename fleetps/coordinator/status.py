@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from fleetps.coordinator.base import Base
-from fleetps.coordinator.lifecycle import Lifecycle
-from fleetps.coordinator.losses import Losses
-from fleetps.coordinator.members import Member, Members
-from fleetps.coordinator.pace import Pace
-from fleetps.coordinator.phases import Phases
+from fleetps.coordinator.members import Member
+from fleetps.coordinator.parts import Parts
 from fleetps.coordinator.reports import Failure, ServerStatus, Status, WorkerStatus
-from fleetps.coordinator.result import Result
 from fleetps.coordinator.schema import JobRow
 from fleetps.coordinator.speed import LossCurve, Meter
-from fleetps.coordinator.task_queue import Step, TaskQueue
+from fleetps.coordinator.verdicts import Step
 
 _ROWS = "rows."  # before a table's name, in what a server's agent reports
 
 
 class StatusBoard:
-    def __init__(
-        self,
-        base: Base,
-        members: Members,
-        life: Lifecycle,
-        phases: Phases,
-        queue: TaskQueue,
-        pace: Pace,
-        losses: Losses,
-        result: Result,
-    ) -> None:
+    def __init__(self, base: Base, parts: Parts) -> None:
         self._job = base.job
         self._store = base.store
         self._clock = base.clock
         self._wall = base.wall
-        self._members = members
-        self._life = life
-        self._phases = phases
-        self._queue = queue
-        self._pace = pace
-        self._losses = losses
-        self._result = result
+        self._members = parts.members
+        self._life = parts.life
+        self._phases = parts.phases
+        self._queue = parts.queue
+        self._pace = parts.pace
+        self._losses = parts.losses
+        self._result = parts.result
+        self._checkpoints = parts.checkpoints
         self._curve = LossCurve()
         self._meters = {name: Meter(rows) for name, rows in base.store.rows_done_by().items()}
         self._together = Meter(sum(meter.rows for meter in self._meters.values()))
@@ -96,7 +83,8 @@ class StatusBoard:
             max_lead=self._pace.furthest,
             workers_lost=self._losses.count,
             losses=tuple(self._losses.sentences),
-            missing=self._members.missing() if row.state == "waiting" else (),
+            missing=self._members.missing() if row.phase == "rendezvous" else (),
+            checkpoint=self._checkpoints.status(),
             history=self._result.history(),
             loss_curve=self._curve.points(),
             accounting=self._result.accounting(),
@@ -112,7 +100,7 @@ class StatusBoard:
         return done + self._queue.reported_rows(training=True)
 
     def _phase_rows(self, row: JobRow) -> tuple[int, int]:
-        if row.phase not in ("train", "flush", "evaluate"):
+        if row.phase in ("rendezvous", "restore", "finish"):
             return 0, 0
         training = row.phase != "evaluate"
         states = self._store.rows_by_state(row.epoch, training)

@@ -86,16 +86,19 @@ class Store:
             raise
         self._db.execute("COMMIT")
 
+    def sql(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        return self._db.execute(sql, values)
+
     def _row(self, sql: str, *values: Any) -> Any:
-        return self._db.execute(sql, values).fetchone()
+        return self.sql(sql, *values).fetchone()
 
     # -- the job --
 
-    def create_job(self, digest: str, now: float) -> None:
+    def create_job(self, digest: str, workers: int, now: float) -> None:
         self._db.execute(
-            "INSERT INTO job VALUES "
-            "(1, ?, 'waiting', '', NULL, NULL, 0, 'rendezvous', ?, 0, 0, ?, ?, 0, NULL)",
-            (digest, now, now, now),
+            "INSERT INTO job VALUES (1, :digest, 'waiting', '', NULL, NULL, 0, 'rendezvous', :now, "
+            "0, 0, :now, :now, 0, NULL, '', 'train', :workers, 0, 0, '', 0, 0, :now)",
+            {"digest": digest, "workers": workers, "now": now},
         )
 
     def job(self) -> JobRow | None:
@@ -114,7 +117,7 @@ class Store:
 
     def save_member(self, row: MemberRow) -> None:
         self._db.execute(
-            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?)", tuple(vars(row).values())
+            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(row).values())
         )
 
     def arrive(self, generation: int, name: str, arrival: Arrival) -> None:
@@ -144,21 +147,30 @@ class Store:
         row = self._row(f"{_SELECT_TASK} WHERE id = ?", task_id)
         return TaskRow(*row) if row else None
 
-    def next_task(self, epoch: int, training: bool, rank: int) -> TaskRow | None:
+    def next_task(self, epoch: int, training: bool, rank: int, before: int) -> TaskRow | None:
+        """The first that waits for this rank at a position less than `before`."""
         row = self._row(
             f"{_SELECT_TASK} WHERE epoch = ? AND training = ? AND state = 'waiting' "
-            "AND (part IS NULL OR part = ?) ORDER BY position LIMIT 1",
+            "AND position < ? AND (part IS NULL OR part = ?) ORDER BY position LIMIT 1",
             epoch,
             training,
+            before,
             rank,
         )
         return TaskRow(*row) if row else None
 
     def unfinished(self, epoch: int, *, training: bool) -> bool:
         """Asked all the time, so it must not read all tasks of the phase: the index knows."""
+        return self._any(epoch, training, "'waiting', 'leased', 'quarantined'")
+
+    def unleased(self, epoch: int) -> bool:
+        """Some training tasks wait for a worker."""
+        return self._any(epoch, True, "'waiting'")
+
+    def _any(self, epoch: int, training: bool, states: str) -> bool:
         row = self._row(
-            "SELECT EXISTS (SELECT 1 FROM tasks WHERE epoch = ? AND training = ? "
-            "AND state IN ('waiting', 'leased', 'quarantined'))",
+            "SELECT EXISTS (SELECT 1 FROM tasks WHERE epoch = ? AND training = ? "  # noqa: S608 - ours
+            f"AND state IN ({states}))",
             epoch,
             training,
         )

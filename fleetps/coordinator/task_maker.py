@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from fleet_config.errors import UserError
@@ -11,9 +12,11 @@ from fleet_config.modes import GeoMode
 from fleet_config.section import AUTO
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import Lifecycle
+from fleetps.coordinator.messages import Slice
+from fleetps.coordinator.progress import Progress, merged, rows_in, split_at
 from fleetps.coordinator.schema import NewTask
-from fleetps.coordinator.task_queue import SLICES
 from fleetps.coordinator.tasks import Part, auto_task_rows, cut_groups, cut_tasks
+from fleetps.coordinator.verdicts import SLICES
 
 TRAIN_SPLIT = "train"
 _SEED_BITS = 31
@@ -35,20 +38,70 @@ class TaskMaker:
 
     def make_training(self, epoch: int, rows_before: int) -> None:
         """`rows_before`: training rows of the epochs before."""
-        if self._job.mode_of(epoch).name == "sync":
-            self._store.add_tasks(self._in_groups(epoch, rows_before))
-        else:
-            shuffle = self._job.data.shuffle
-            self._store.add_tasks(self._for_anybody(epoch, TRAIN_SPLIT, shuffle, training=True))
+        if not self._store.rows_by_state(epoch, training=True):
+            self._store.add_tasks(self._training(epoch, self.shards(TRAIN_SPLIT), rows_before))
 
     def make_evaluation(self, epoch: int) -> None:
-        split = self._job.evaluate.split
-        self._store.add_tasks(self._for_anybody(epoch, split, False, training=False))
+        if not self._store.rows_by_state(epoch, training=False):
+            split = self._job.evaluate.split
+            pieces = self.shards(split)
+            self._store.add_tasks(self._for_anybody(epoch, split, pieces, False, training=False))
+
+    def make_again(self, progress: Progress) -> None:
+        """All tasks up to the present epoch of a job that goes on in a fresh state.
+
+        Shards are named by their paths in `progress`. Where the cut is another one than before (for
+        another number of workers), what is left of the epoch is cut anew.
+        """
+        shards = self.shards(TRAIN_SPLIT)
+        past = progress.epoch + (progress.goes_on == "evaluate")
+        for epoch in range(past):
+            self._store.add_tasks(self._whole(epoch, shards))
+        if progress.goes_on == "evaluate":
+            return
+        size = sum(shard.rows for shard in shards)
+        tasks = list(self._training(progress.epoch, shards, progress.epoch * size))
+        if not _fits(progress, tasks):
+            tasks = self._cut_rest(progress, shards)
+        self._store.add_tasks(tasks)
+
+    def _cut_rest(self, progress: Progress, shards: Sequence[Slice]) -> list[NewTask]:
+        epoch = progress.epoch
+        done, left = split_at(progress.done, shards)
+        before = epoch * sum(shard.rows for shard in shards) + sum(piece.rows for piece in done)
+        return [*self._whole(epoch, done), *self._training(epoch, left, before)]
+
+    def enough_left(self, progress: Progress) -> Progress:
+        """In mode sync, what is left must be at least a row for each worker.
+
+        Where it is less, the last rows that were done are trained with it once more.
+        """
+        if progress.goes_on != "train" or self._job.mode_of(progress.epoch).name != "sync":
+            return progress
+        done, left = split_at(progress.done, self.shards(TRAIN_SPLIT))
+        missing = self._workers - sum(piece.rows for piece in left)
+        if not left or missing <= 0:
+            return progress
+        while missing > 0 and done:
+            missing -= done.pop().rows
+        return progress.model_copy(update={"done": merged(done)})
+
+    def _whole(self, epoch: int, pieces: Sequence[Slice]) -> Iterator[NewTask]:
+        """One task for each piece, before all others."""
+        for index, piece in enumerate(pieces):
+            part = Part((piece,), 0)
+            yield self._task(epoch, TRAIN_SPLIT, index - len(pieces), part, seed=None, before=0)
+
+    def _training(self, epoch: int, pieces: Sequence[Slice], rows_before: int) -> Iterator[NewTask]:
+        if self._job.mode_of(epoch).name == "sync":
+            return self._in_groups(epoch, pieces, rows_before)
+        shuffle = self._job.data.shuffle
+        return self._for_anybody(epoch, TRAIN_SPLIT, pieces, shuffle, training=True)
 
     def _for_anybody(
-        self, epoch: int, split: str, shuffle: bool, *, training: bool
+        self, epoch: int, split: str, pieces: Sequence[Slice], shuffle: bool, *, training: bool
     ) -> Iterator[NewTask]:
-        tasks = cut_tasks(self._shards(split), self._task_rows(split), self._threads)
+        tasks = cut_tasks(pieces, self._task_rows(split), self._threads)
         order = self._order(epoch)
         seeds = [order.getrandbits(_SEED_BITS) if shuffle else None for _ in tasks]
         if shuffle:
@@ -57,10 +110,12 @@ class TaskMaker:
             part = Part(slices, 0)
             yield self._task(epoch, split, position, part, training=training, seed=seed)
 
-    def _in_groups(self, epoch: int, rows_before: int) -> Iterator[NewTask]:
+    def _in_groups(
+        self, epoch: int, pieces: Sequence[Slice], rows_before: int
+    ) -> Iterator[NewTask]:
         """Every worker goes through the groups in the same order."""
         groups = cut_groups(
-            self._shards(TRAIN_SPLIT),
+            pieces,
             self._task_rows(TRAIN_SPLIT),
             self._threads,
             self._workers,
@@ -112,9 +167,14 @@ class TaskMaker:
     def _order(self, epoch: int) -> random.Random:
         return random.Random(f"{self._job.job.seed} {epoch}")  # noqa: S311 - repeatable, not secret
 
-    def _shards(self, split: str) -> list[tuple[str, int]]:
+    def shards(self, split: str) -> list[Slice]:
+        """Each shard of a split as a whole."""
         shards = self._dataset.split(split).shards
-        return [(str(self._dataset.shard_path(shard)), shard.rows) for shard in shards]
+        paths = [str(self._dataset.shard_path(shard)) for shard in shards]
+        return [
+            Slice(shard=path, start=0, rows=shard.rows)
+            for path, shard in zip(paths, shards, strict=True)
+        ]
 
     def _task_rows(self, split: str) -> int:
         mode = self._job.mode_of(0)
@@ -124,3 +184,14 @@ class TaskMaker:
         if size == AUTO:
             return auto_task_rows(self._dataset.split(split).rows, self._workers)
         return size
+
+
+def _fits(progress: Progress, tasks: Sequence[NewTask]) -> bool:
+    """Every task, or group of tasks, is done or has not been begun."""
+    rows: Counter[int] = Counter()
+    done: Counter[int] = Counter()
+    for task in tasks:
+        group = task.position if task.rows_before is None else task.rows_before
+        rows[group] += task.rows
+        done[group] += rows_in(progress.done, SLICES.validate_json(task.slices))
+    return all(done[group] in (0, rows[group]) for group in rows)

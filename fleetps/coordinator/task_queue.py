@@ -6,29 +6,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
-
-from fleet_config.errors import EXIT_TRY_AGAIN, EXIT_USER
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.members import Member
-from fleetps.coordinator.messages import Evaluation, Slice, Task
+from fleetps.coordinator.messages import Evaluation, Task
 from fleetps.coordinator.metrics import check_loss
 from fleetps.coordinator.schema import LeaseRow, TaskRow
-from fleetps.coordinator.tasks import where
+from fleetps.coordinator.verdicts import SLICES, Step, Verdict, fault_of, where_is
 
 MOST_HELD = 2  # one to train, one to load
 MOST_FAILURES = 3
-SLICES = TypeAdapter(tuple[Slice, ...])
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a report. `poison`: why the task, and with it the job, is given up."""
-
-    accepted: bool
-    note: str = ""
-    poison: str = ""
-    exit_code: int = EXIT_USER  # of the job, if it is given up
+BEHIND_ALL = 2**62
 
 
 @dataclass
@@ -43,15 +30,6 @@ class _Live:
     loss_sum: float = 0.0
 
 
-@dataclass(frozen=True)
-class Step:
-    """By how much a report got further than the one before it."""
-
-    rows: int
-    loss_sum: float
-    training: bool
-
-
 class TaskQueue:
     def __init__(
         self,
@@ -63,6 +41,7 @@ class TaskQueue:
         self._clock = base.clock
         self._wall = base.wall
         self._patience = base.job.cluster.deadlines
+        self._workers = base.workers
         self._joined = base.workers > 1  # parts of a group: nobody can repeat one alone
         self._name_of = name_of
         self._heard: dict[str, float] = {}
@@ -84,20 +63,30 @@ class TaskQueue:
         self._held.setdefault(lease.instance, []).append(live)
 
     def lease(
-        self, member: Member, request: str | None, epoch: int, rows_leased: int, *, training: bool
+        self,
+        member: Member,
+        request: str | None,
+        epoch: int,
+        rows_leased: int,
+        *,
+        training: bool,
+        before: int = BEHIND_ALL,
     ) -> tuple[Task | None, int]:
-        """A task, or None when there is none for this member now; and the rows newly leased."""
+        """A task, or None when there is none for this member now; and the rows newly leased.
+
+        `before`: only tasks at positions less than this.
+        """
         self._heard[member.instance] = self._clock()
         if request and (again := self._store.granted_for(member.instance, request)) is not None:
             return self._message(self._task(again)), 0
         if len(self._held.get(member.instance, ())) >= MOST_HELD:
             return None, 0
-        row = self._store.next_task(epoch, training, member.rank)
+        row = self._store.next_task(epoch, training, member.rank, before)
         if row is None:
             return None, 0
         first = row.rows_before is None  # parts of a group know it from the beginning
-        before = rows_leased if row.rows_before is None else row.rows_before
-        lease_id = self._store.grant(row, member.instance, request, before, self._wall())
+        rows_before = rows_leased if row.rows_before is None else row.rows_before
+        lease_id = self._store.grant(row, member.instance, request, rows_before, self._wall())
         self._hold(LeaseRow(lease_id, row.id, member.instance), training=training)
         self.last_step = self._clock()
         return self._message(self._task(row.id)), row.rows if first and training else 0
@@ -178,7 +167,7 @@ class TaskQueue:
         if refusal := self._refusal(member, task_id):
             return refusal, None
         row = self._task(task_id)
-        if fault := _fault(row, rows, evaluation):
+        if fault := fault_of(row, rows, evaluation):
             return self._task_failed(member, row, fault, begun=True, accepted=False), None
         _, step = self.progress(member, task_id, rows, steps, loss_sum)
         self._renew(member, self._live[task_id])
@@ -203,10 +192,10 @@ class TaskQueue:
             return Verdict(accepted, note, poison)  # so many attempts: it is the data
         if begun and row.part is not None and self._joined:
             poison = (
-                f"{_where(row)} could not be handled by {member.name}: {reason}; in mode sync it "
+                f"{where_is(row)} could not be handled by {member.name}: {reason}; in mode sync it "
                 "can't be repeated, because the other workers have gone on"
             )
-            return Verdict(accepted, note, poison, EXIT_TRY_AGAIN)
+            return Verdict(accepted, note, poison, again=True)
         return Verdict(accepted, note)
 
     def _blame(self, task_id: int, outcome: str, kind: str, who: str, reason: str) -> str:
@@ -215,10 +204,10 @@ class TaskQueue:
         failures = row.failures + 1
         given_up = failures >= MOST_FAILURES
         self._end(task_id, outcome, "quarantined" if given_up else "waiting", failed=True)
-        self._events.add(kind, who, f"task {task_id} ({_where(row)}): {reason}")
+        self._events.add(kind, who, f"task {task_id} ({where_is(row)}): {reason}")
         if not given_up:
             return ""
-        return f"{_where(row)} could not be handled in {failures} attempts; the last: {reason}"
+        return f"{where_is(row)} could not be handled in {failures} attempts; the last: {reason}"
 
     def _end(self, task_id: int, outcome: str, state: str, *, failed: bool = False) -> None:
         live = self._live.pop(task_id)
@@ -231,6 +220,30 @@ class TaskQueue:
         for task_id in tasks:
             self._end(task_id, "released", "waiting")
         return len(tasks)
+
+    def take_back_all(self) -> None:
+        """Nobody holds anything any longer."""
+        for task_id in list(self._live):
+            self._end(task_id, "lost", "waiting")
+
+    def begun(self, epoch: int) -> int:
+        """The position behind the last group of which a worker has begun its part; 0: no group."""
+        last = self._store.sql(
+            "SELECT MAX(position) FROM tasks WHERE epoch = ? AND training AND part IS NOT NULL "
+            "AND state != 'waiting'",
+            epoch,
+        ).fetchone()[0]
+        return 0 if last is None else (int(last) // self._workers + 1) * self._workers
+
+    def begun_waiting(self, epoch: int) -> bool:
+        """Parts of groups that others have begun, and so must be done too, were not leased yet."""
+        found = self._store.sql(
+            "SELECT 1 FROM tasks WHERE epoch = ? AND training AND part IS NOT NULL "
+            "AND state = 'waiting' AND position < ? LIMIT 1",
+            epoch,
+            self.begun(epoch),
+        )
+        return found.fetchone() is not None
 
     def overdue(self) -> bool:
         """A lease's holder made no step for too long."""
@@ -269,21 +282,3 @@ class TaskQueue:
     def reported_rows(self, *, training: bool) -> int:
         """Rows reported for tasks that are still held."""
         return sum(live.rows for live in self._live.values() if live.training == training)
-
-
-def _fault(row: TaskRow, rows: int, evaluation: Evaluation | None) -> str:
-    """What is wrong with a report of the end of a task, or nothing."""
-    if rows != row.rows:
-        return f"{rows} rows came through instead of {row.rows}"
-    if row.training:
-        return ""
-    if evaluation is None:
-        return "the evaluation came without its scores"
-    counted = sum(negatives + positives for negatives, positives in evaluation.bins.values())
-    if not rows == evaluation.rows == counted:
-        return f"{counted} scores were counted instead of {row.rows}"
-    return ""
-
-
-def _where(row: TaskRow) -> str:
-    return where(SLICES.validate_json(row.slices))

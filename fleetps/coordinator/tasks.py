@@ -25,21 +25,19 @@ def auto_task_rows(rows: int, workers: int) -> int:
     return min(max(rows // (workers * TASKS_PER_WORKER), SMALLEST_AUTO_TASK), LARGEST_AUTO_TASK)
 
 
-def cut_tasks(
-    shards: Sequence[tuple[str, int]], task_rows: int, threads: int
-) -> list[tuple[Slice, ...]]:
-    """Cut shards (path, rows), one after the other, into tasks that differ by at most one row.
+def cut_tasks(pieces: Sequence[Slice], task_rows: int, threads: int) -> list[tuple[Slice, ...]]:
+    """Cut pieces of shards, one after the other, into tasks that differ by at most one row.
 
     A task may span shards. Each has at least `threads` slices (if it has as many rows), so that
     every loading and training thread has work.
     """
-    ends = list(accumulate(rows for _, rows in shards))
+    ends = list(accumulate(piece.rows for piece in pieces))
     total = ends[-1] if ends else 0
     if total == 0:
         return []
     tasks = -(-total // task_rows)
     bounds = [total * index // tasks for index in range(tasks + 1)]
-    return [_slices(shards, ends, start, end, threads) for start, end in pairwise(bounds)]
+    return [_slices(pieces, ends, start, end, threads) for start, end in pairwise(bounds)]
 
 
 @dataclass(frozen=True)
@@ -55,24 +53,24 @@ class Part:
 
 
 def cut_groups(
-    shards: Sequence[tuple[str, int]], task_rows: int, threads: int, workers: int, batch_size: int
+    pieces: Sequence[Slice], task_rows: int, threads: int, workers: int, batch_size: int
 ) -> list[tuple[Part, ...]]:
-    """Cut shards (path, rows), one after the other, into groups of one part for each worker.
+    """Cut pieces of shards, one after the other, into groups of one part for each worker.
 
     Each part of a group has about `task_rows` rows and is a whole number of batches; only the last
     group, which takes in what is left over, may end with a short batch and with parts of unequal
     length. Needs at least one row for each worker.
     """
-    ends = list(accumulate(rows for _, rows in shards))
+    ends = list(accumulate(piece.rows for piece in pieces))
     total = ends[-1] if ends else 0
     size = max(round(task_rows / batch_size), 1) * batch_size * workers
     groups = max(total // size, 1)
     bounds = [*(size * index for index in range(groups)), total]
-    return [_parts(shards, ends, low, high, threads, workers) for low, high in pairwise(bounds)]
+    return [_parts(pieces, ends, low, high, threads, workers) for low, high in pairwise(bounds)]
 
 
 def _parts(
-    shards: Sequence[tuple[str, int]],
+    pieces: Sequence[Slice],
     ends: Sequence[int],
     low: int,
     high: int,
@@ -84,13 +82,13 @@ def _parts(
     longest = max(sizes)
     bounds = pairwise([low + before for before in accumulate(sizes, initial=0)])
     return tuple(
-        Part(_slices(shards, ends, start, end, threads), longest - size)
+        Part(_slices(pieces, ends, start, end, threads), longest - size)
         for (start, end), size in zip(bounds, sizes, strict=True)
     )
 
 
 def _slices(
-    shards: Sequence[tuple[str, int]], ends: Sequence[int], start: int, end: int, threads: int
+    pieces: Sequence[Slice], ends: Sequence[int], start: int, end: int, threads: int
 ) -> tuple[Slice, ...]:
     cuts = {start + (end - start) * index // threads for index in range(threads + 1)}
     cuts |= set(ends[bisect_right(ends, start) : bisect_right(ends, end)])
@@ -98,8 +96,9 @@ def _slices(
     found = []
     for low, high in pairwise(points):
         index = bisect_right(ends, low)
-        path, rows = shards[index]
-        found.append(Slice(shard=path, start=low - (ends[index] - rows), rows=high - low))
+        piece = pieces[index]
+        start_here = piece.start + low - (ends[index] - piece.rows)
+        found.append(Slice(shard=piece.shard, start=start_here, rows=high - low))
     return tuple(found)
 
 

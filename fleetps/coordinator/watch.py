@@ -6,53 +6,50 @@ import math
 from collections.abc import Sequence
 
 from fleetps.coordinator.base import Base
-from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
-from fleetps.coordinator.losses import Losses
-from fleetps.coordinator.members import Member, Members
-from fleetps.coordinator.pace import Pace
-from fleetps.coordinator.phases import Phases
-from fleetps.coordinator.task_queue import TaskQueue
+from fleetps.coordinator.lifecycle import COORDINATOR
+from fleetps.coordinator.members import Member
+from fleetps.coordinator.parts import Parts
+from fleetps.coordinator.reports import MISSED_HEARTBEATS
 
-MISSED_HEARTBEATS = 5
 # A worker at work reports every second, also while it waits for the others of its group.
 _SILENT_WORKER_SECONDS = 5.0
 
 
 class Watch:
-    def __init__(
-        self,
-        base: Base,
-        members: Members,
-        life: Lifecycle,
-        phases: Phases,
-        queue: TaskQueue,
-        pace: Pace,
-        losses: Losses,
-    ) -> None:
+    def __init__(self, base: Base, parts: Parts) -> None:
         self._workers = base.workers
         self._deadlines = base.job.cluster.deadlines
         self._silence = base.job.cluster.heartbeat * MISSED_HEARTBEATS
         self._clock = base.clock
-        self._members = members
-        self._life = life
-        self._phases = phases
-        self._queue = queue
-        self._pace = pace
-        self._losses = losses
+        self._members = parts.members
+        self._life = parts.life
+        self._phases = parts.phases
+        self._queue = parts.queue
+        self._pace = parts.pace
+        self._losses = parts.losses
+        self._checkpoints = parts.checkpoints
+        self._generations = parts.generations
         self._registered_since: float | None = None
 
     def check(self) -> None:
         """Look at every deadline. Silence comes first: it explains what else is late."""
         self._silent()
-        phase = self._life.row.phase
-        if phase == "rendezvous":
-            self._rendezvous()
-        elif phase in ("train", "evaluate"):
-            self._tasks()
-        elif phase == "flush":
-            self._flush()
-        elif phase == "chore":
-            self._chore()
+        row = self._life.row
+        looks = {
+            "rendezvous": self._rendezvous,
+            "restore": self._restore,
+            "train": self._tasks,
+            "evaluate": self._tasks,
+            "flush": self._flush,
+            "chore": self._chore,
+            "checkpoint": self._flush,
+            "save": self._save,
+        }
+        phase = row.phase
+        if phase == "checkpoint" and not self._checkpoints.drained(row):
+            phase = "train"  # what is still held is like any other task
+        if phase in looks:
+            looks[phase]()
 
     def overdue(self) -> bool:
         """The job is over for so long that who is still there will not leave any more."""
@@ -89,7 +86,7 @@ class Watch:
                 self._fail(f"{_names(places)} registered but did not serve", "server_start")
 
     def _tasks(self) -> None:
-        if self._losses.grouped and self._life.row.phase == "train":
+        if self._losses.grouped and self._life.row.phase != "evaluate":
             if self._queue.overdue() or self._idle():
                 self._group_stopped()
             return
@@ -139,15 +136,25 @@ class Watch:
 
     def _blame(self, member: Member, what: str) -> None:
         limits = "cluster.deadlines.step and first_step"
-        self._life.fail(
+        self._generations.open(
             member.name, f"{what}; in mode sync the other workers wait for it ({limits})"
         )
 
     def _flush(self) -> None:
         if self._life.in_phase() >= self._deadlines.barrier:
             late = self._phases.not_flushed(self._life.row)
-            names = _names(_member_names(late))
-            self._fail(f"{names} did not finish pushing at the end of the epoch", "barrier")
+            names = _names(_member_names(late)) or "any worker"
+            self._fail(f"{names} did not finish pushing what was learnt", "barrier")
+
+    def _save(self) -> None:
+        if self._life.in_phase() >= self._deadlines.checkpoint:
+            saver = self._checkpoints.saver(self._members.live("worker"))
+            self._fail(f"{saver.name if saver else 'nobody'} saved no checkpoint", "checkpoint")
+
+    def _restore(self) -> None:
+        if self._life.in_phase() >= self._deadlines.checkpoint:
+            restore = self._life.row.restore
+            self._fail(f"worker 0 has not loaded {restore}", "checkpoint")
 
     def _chore(self) -> None:
         if self._life.in_phase() >= self._deadlines.barrier:

@@ -65,9 +65,13 @@ class RunDirectory:
         with self.writing():
             return (self.path / _LOCK).open("a+", encoding="ascii")
 
-    def set_aside_previous(self) -> Path | None:
-        """Move what an earlier run left into previous-<time>/: no result is ever overwritten."""
-        left = [entry for entry in self.path.iterdir() if self._belongs_to_a_run(entry)]
+    def set_aside_previous(self, kept: Path | None = None) -> Path | None:
+        """Move what an earlier run left into previous-<time>/: no result is ever overwritten.
+
+        `kept`: what stays where it is.
+        """
+        entries = (entry for entry in self.path.iterdir() if entry != kept)
+        left = [entry for entry in entries if self._belongs_to_a_run(entry)]
         if not left:
             return None
         previous = self.path / f"{_PREVIOUS}{time.strftime('%Y%m%d-%H%M%S')}"

@@ -140,7 +140,7 @@ class ServerEngine:
         restore = self._meeting.restore
         checkpoint = open_checkpoint(Path(restore)) if restore else None
         if self._rank != 0:
-            self._wait_for_initial_values(job.cluster.deadlines.barrier)
+            self._wait_for_initial_values(job, restores=bool(restore))
         begun = 0 in self._client.arrived(INITIALISED).ranks
         if checkpoint or begun:
             paddle_compat.skip_restart_init()
@@ -220,13 +220,15 @@ class ServerEngine:
             time.sleep(POLL_SECONDS)
         return meeting
 
-    def _wait_for_initial_values(self, deadline: float) -> None:
+    def _wait_for_initial_values(self, job: Job, *, restores: bool) -> None:
+        name = "checkpoint" if restores else "barrier"
+        deadline = getattr(job.cluster.deadlines, name)
         end = time.monotonic() + deadline
         while 0 not in self._client.arrived(INITIALISED).ranks:
             if time.monotonic() > end:
                 raise TryAgain(
                     f"worker {self._rank} waited {deadline:g} s for worker 0 to send the initial "
-                    "dense parameters (cluster.deadlines.barrier)"
+                    f"parameters (cluster.deadlines.{name})"
                 )
             time.sleep(POLL_SECONDS)
 

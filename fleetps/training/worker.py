@@ -114,7 +114,9 @@ class Worker:
                     self._engine.leave_state(Path(lease.save))
             self._client.arrive(self._instance, lease.name)
         elif isinstance(lease, Chore):
-            with self._pulse.silence(self._job.cluster.deadlines.barrier):
+            deadlines = self._job.cluster.deadlines
+            saves = lease.action == "save"
+            with self._pulse.silence(deadlines.checkpoint if saves else deadlines.barrier):
                 note = self._engine.chore(lease)
             self._client.arrive(self._instance, lease.name, note)
         elif isinstance(lease, Wait):

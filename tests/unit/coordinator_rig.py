@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from fleet_config.job import Job
-from fleetps.coordinator.messages import Evaluation, Flush, JobState, Lease, Task
+from fleetps.checkpoint.format import (
+    JobRecord,
+    Manifest,
+    World,
+    column_records,
+    data_record,
+    table_records,
+)
+from fleetps.checkpoint.store import Checkpoints
+from fleetps.coordinator.messages import Chore, Evaluation, Flush, JobState, Lease, Task
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset, load_dataset
@@ -60,6 +69,7 @@ def make_job(root: Path, **sections: Any) -> Job:
         "job": {"name": "test-job", "output": str(root / "runs")},
         "cluster": {"servers": 1, "workers": 2, "threads": 1},
         "data": {"path": str(root / "data"), "task_rows": 25},
+        "checkpoint": {"every": {"epochs": None}},
     }
     for name, section in sections.items():
         merged = isinstance(section, dict) and name in settings
@@ -143,6 +153,38 @@ class Rig:
     def finish_task(self, instance: str, task: Task) -> None:
         assert finish(self.service, instance, task)
 
+    def begin_again(self, *names: str) -> None:
+        """These agents have ended their processes and come for the new generation."""
+        for name in names:
+            role = "server" if name.startswith("s") else "worker"
+            self.register(role, name)
+            self.service.heartbeat(name, "serving" if role == "server" else "running")
+
+    def texts(self, kind: str) -> list[str]:
+        return [event.text for event in self.service.events().events if event.kind == kind]
+
+    def step(self, instance: str) -> Lease:
+        """What a worker does with one answer, checkpoints included."""
+        lease = step(self.service, instance)
+        if isinstance(lease, Chore) and lease.action == "save":
+            self.service.arrive(instance, lease.name, save(self.job, self.dataset, lease))
+        return lease
+
+    def work(self, *instances: str) -> list[Task]:
+        """These workers, in turns, until all are told to finish; the tasks in the order done."""
+        done: list[Task] = []
+        waiting = list(instances)
+        for _ in range(10_000):
+            for instance in list(waiting):
+                lease = self.step(instance)
+                if lease.kind == "task":
+                    done.append(lease.task)
+                elif lease.kind == "finish":
+                    waiting.remove(instance)
+            if not waiting:
+                return done
+        raise AssertionError("the job does not come to an end")
+
     def kinds(self) -> list[str]:
         return [event.kind for event in self.service.events().events]
 
@@ -150,6 +192,29 @@ class Rig:
         rows = self.service.status().accounting
         assert rows.leased == rows.done + rows.held + rows.returned
         assert rows.total == rows.done + rows.held + rows.waiting + rows.quarantined
+
+
+def save(job: Job, dataset: Dataset, chore: Chore) -> str:
+    """A checkpoint with nothing in it but its progress."""
+    sizes = dict.fromkeys(job.tables, 0)
+    ids = {name: index for index, name in enumerate(job.tables)}
+    manifest = Manifest(
+        number=chore.number,
+        time=f"2026-01-01T00:00:{chore.number:02}Z",
+        generation=0,
+        job=JobRecord(name=job.job.name, digest=job.digest(), agreement=job.agreement()),
+        world=World(servers=job.cluster.servers, ranks=(0,)),
+        data=data_record(dataset),
+        columns=column_records(dataset.columns),
+        tables=table_records(job, ids, sizes, sizes),
+        vocabulary=0,
+        dense={},
+        progress=chore.progress,
+        files={},
+        versions={},
+    )
+    partial = Path(chore.directory)
+    return Checkpoints(partial.parent).commit(partial, manifest).name
 
 
 def finish(coordinator: Coordinator, instance: str, task: Task) -> bool:
@@ -163,7 +228,7 @@ def step(coordinator: Coordinator, instance: str) -> Lease:
     lease = coordinator.lease(instance)
     if lease.kind == "task":
         assert finish(coordinator, instance, lease.task)
-    elif isinstance(lease, Flush):
+    elif isinstance(lease, Flush) or (isinstance(lease, Chore) and lease.action == "shrink"):
         coordinator.arrive(instance, lease.name)
     return lease
 

@@ -124,7 +124,7 @@ class TestHostedCoordinator:
         self, host: HostedCoordinator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(hosting, "_CALL_SECONDS", 1.0)
-        host.start("127.0.0.1:0", new=True)
+        host.start("127.0.0.1:0")
         host.check()
         assert host.client.status().job == "waiting"
         host.end(0)
@@ -146,7 +146,7 @@ class TestHostedCoordinator:
         error: type[FleetError],
         sentence: str,
     ) -> None:
-        host.start("127.0.0.1:0", new=True)
+        host.start("127.0.0.1:0")
         child = next(
             process
             for process in psutil.Process().children()
@@ -158,18 +158,18 @@ class TestHostedCoordinator:
 
     def test_a_port_in_use(self, host: HostedCoordinator, silent: str) -> None:
         with pytest.raises(TryAgain, match=rf"could not start: .*{silent}.* in use"):
-            host.start(silent, new=True)
+            host.start(silent)
 
     def test_another_machine_could_reach_it_without_a_token(self, job: Job) -> None:
         env = {name: value for name, value in os.environ.items() if "TOKEN" not in name}
         with pytest.raises(UserError, match="FLEETPS_TOKEN"):
-            HostedCoordinator(job, env).start("0.0.0.0:0", new=True)
+            HostedCoordinator(job, env).start("0.0.0.0:0")
 
     def test_it_ends_once_everybody_has_left(
         self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("FLEETPS_TOKEN", "t")
-        host.start("127.0.0.1:0", new=True)
+        host.start("127.0.0.1:0")
         member = Membership(job, "worker", host.address, patience=5)
         member.join("here", None)
         assert member.name == "worker 0"
@@ -187,7 +187,7 @@ class TestMembership:
         self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("FLEETPS_TOKEN", "t")
-        host.start("127.0.0.1:0", new=True)
+        host.start("127.0.0.1:0")
         one, two = (Membership(job, "worker", host.address, patience=5) for _ in range(2))
         one.join("here", 0)
         two.join("there", 1)
@@ -207,10 +207,10 @@ class TestMembership:
         self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("FLEETPS_TOKEN", "t")
-        host.start("127.0.0.1:0", new=True)
+        host.start("127.0.0.1:0")
         member = Membership(job, "worker", host.address, patience=5)
         member.join("here", 0)
-        assert member.lose("it broke", ["last line"], -9).job == "waiting"
+        assert member.lose("it broke", ["last line"], -9) is None
         assert host.client.status().losses == ("worker 0: it broke; it is started again",)
         member.leave()
 
@@ -219,7 +219,7 @@ class TestMembership:
     ) -> None:
         monkeypatch.setenv("FLEETPS_TOKEN", "t")
         monkeypatch.setattr(membership, "_CALL_SECONDS", 0.3)
-        host.start("127.0.0.1:0", new=True)
+        host.start("127.0.0.1:0")
         member = Membership(job, "worker", host.address, patience=0.2)
         member.join("here", 0)
         address = host.address

@@ -72,7 +72,7 @@ def test_the_barrier_deadline_names_who_did_not_flush(tmp_path):
     step(rig.service, "w0")
     state = rig.pass_time(121, "s0", "w0", "w1")
     assert state.job == "failed"
-    assert "worker 1 did not finish pushing at the end of the epoch within 120 s" in state.reason
+    assert "worker 1 did not finish pushing what was learnt within 120 s" in state.reason
 
 
 def test_a_late_worker_joins_the_work(tmp_path):

@@ -118,7 +118,8 @@ def test_a_server_that_registers_but_does_not_serve_is_named(rig):
     assert "server 1 (10.0.0.1:b) registered but did not serve within 60 s" in state.reason
 
 
-def test_a_silent_server_ends_the_job_and_is_named(rig):
+def test_a_silent_server_ends_a_job_without_generations_and_is_named(tmp_path):
+    rig = Rig(tmp_path, cluster={"servers": 2, "generations": 0})
     rig.assemble()
     others = ("s0", "w0", "w1")
     assert rig.pass_time(10, *others).job == "running"
@@ -146,7 +147,8 @@ def test_a_server_that_did_not_end_by_the_users_mistake_may_be_tried_again(rig, 
     assert rig.service.fail("s0", "it ended", exit_code=code).exit_code == EXIT_TRY_AGAIN
 
 
-def test_a_server_that_leaves_early_is_a_failure(rig):
+def test_a_server_that_leaves_early_is_a_failure(tmp_path):
+    rig = Rig(tmp_path, cluster={"generations": 0})
     rig.assemble()
     state = rig.service.heartbeat("s0", "exited")
     assert state.job == "failed"

@@ -69,12 +69,19 @@ def test_events_are_in_the_file_once_and_in_order(tmp_path):
     assert len(rig.service.events(after=2).events) == len(lines) - 2
 
 
-def test_a_new_server_is_told_to_try_again_while_the_old_one_may_still_come_back(tmp_path):
+def test_a_new_server_takes_the_place_of_one_that_has_not_come_back(tmp_path):
     rig = Rig(tmp_path)
     rig.assemble()
     rig.restart()
-    with pytest.raises(TryAgain, match=r"and waits for server 0 \(10\.0\.0\.2:s0\)"):
-        rig.register("server", "other")
+    assert rig.register("server", "other") == 0
+    assert rig.texts("generation")[0].startswith("was started again at 10.0.0.5:other")
+    assert rig.state().generation == 1
+
+
+def test_but_not_of_one_that_has(tmp_path):
+    rig = Rig(tmp_path)
+    rig.assemble()
+    rig.restart()
     rig.beat("s0")
     with pytest.raises(UserError, match="has no place: the job has 1 server "):
         rig.register("server", "other")
@@ -139,7 +146,7 @@ def test_the_state_of_another_version_is_refused(tmp_path):
     with sqlite3.connect(rig.job.run_dir / "coordinator.sqlite") as database:
         database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(UserError, match="has version 99 and this FleetPS reads version 2"):
+    with pytest.raises(UserError, match="has version 99 and this FleetPS reads version 3"):
         rig.start()
 
 

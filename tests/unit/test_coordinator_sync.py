@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet_config.errors import EXIT_TRY_AGAIN, EXIT_USER, UserError
+from fleetps.coordinator.messages import Slice
 from fleetps.coordinator.tasks import cut_groups
 
 
@@ -26,7 +27,7 @@ def rows_of(part):
 def test_all_workers_make_the_same_steps_and_every_row_is_in_one_part(
     sizes, task_rows, workers, batch, threads
 ):
-    shards = [(f"s{index}", rows) for index, rows in enumerate(sizes)]
+    shards = [Slice(shard=f"s{i}", start=0, rows=rows) for i, rows in enumerate(sizes)]
     total = sum(sizes)
     if total < workers:
         return
@@ -45,7 +46,7 @@ def test_all_workers_make_the_same_steps_and_every_row_is_in_one_part(
 def test_the_parts_of_a_step_lie_side_by_side():
     """With one batch per task, the rows of a step of all workers are the next ones of the data, so
     that any number of workers goes through the same rows in the same steps."""
-    groups = cut_groups([("a", 100)], 5, 1, 4, 5)
+    groups = cut_groups([Slice(shard="a", start=0, rows=100)], 5, 1, 4, 5)
     first = [(p.slices[0].start, p.rows) for p in groups[0]]
     assert first == [(0, 5), (5, 5), (10, 5), (15, 5)]
     assert len(groups) == 5
@@ -60,7 +61,8 @@ SYNC = {
 
 @pytest.fixture
 def rig(tmp_path):
-    rig = Rig(tmp_path, job={"epochs": 2}, **SYNC)
+    """What would begin a new generation is told here in one sentence."""
+    rig = Rig(tmp_path, job={"epochs": 2}, cluster={"generations": 0}, **SYNC)
     rig.assemble()
     return rig
 
@@ -113,9 +115,10 @@ def test_one_worker_alone_has_no_group(tmp_path):
     task = rig.task("w0")
     rig.service.progress("w0", task.id, 5, 1, 1.0)
     assert rig.service.failed("w0", task.id, "once").accepted
-    rig.service.fail("w0", "killed", exit_code=-9, again=True)
-    assert rig.state().job == "running"
     assert rig.task("w0").id == task.id
+    # But it alone has the dense parameters.
+    state = rig.service.fail("w0", "killed", exit_code=-9, again=True)
+    assert (state.job, state.generation) == ("running", 1)
 
 
 def test_modes_change_between_epochs(tmp_path):
@@ -195,7 +198,7 @@ def test_a_worker_that_dies_ends_the_job(rig, again):
 def test_a_silent_or_leaving_worker_ends_the_job(rig, tmp_path):
     rig.task("w1")
     assert rig.pass_time(11, "s0", "w0").reason.startswith("worker 1: not heard of for")
-    other = Rig(tmp_path / "other", **SYNC)
+    other = Rig(tmp_path / "other", cluster={"generations": 0}, **SYNC)
     other.assemble()
     assert other.service.heartbeat("w1", "exited").reason.startswith("worker 1: left before")
 

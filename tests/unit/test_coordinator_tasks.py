@@ -13,7 +13,8 @@ sizes = st.lists(st.integers(0, 100), max_size=8)
 @given(sizes, st.integers(1, 150), st.integers(1, 9))
 def test_every_row_is_in_exactly_one_slice_and_tasks_are_even(rows, task_rows, threads):
     shards = [(f"/data/{index}", count) for index, count in enumerate(rows)]
-    tasks = cut_tasks(shards, task_rows, threads)
+    pieces = [Slice(shard=path, start=0, rows=count) for path, count in shards]
+    tasks = cut_tasks(pieces, task_rows, threads)
 
     covered = [
         (piece.shard, row)
@@ -32,7 +33,7 @@ def test_every_row_is_in_exactly_one_slice_and_tasks_are_even(rows, task_rows, t
 
 
 def test_a_task_spans_small_shards_and_large_shards_are_divided():
-    shards = [("/a", 10), ("/b", 90)]
+    shards = [Slice(shard="/a", start=0, rows=10), Slice(shard="/b", start=0, rows=90)]
     first, second = cut_tasks(shards, 50, 2)
     assert first == (
         Slice(shard="/a", start=0, rows=10),

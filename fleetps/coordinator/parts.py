@@ -1,0 +1,51 @@
+"""The parts of the coordinator, each made once and known to those that come after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetps.coordinator.base import Base
+from fleetps.coordinator.checkpoints import Checkpointing
+from fleetps.coordinator.generations import Generations
+from fleetps.coordinator.lifecycle import Lifecycle
+from fleetps.coordinator.losses import Losses
+from fleetps.coordinator.members import Members
+from fleetps.coordinator.pace import Pace
+from fleetps.coordinator.phases import Phases
+from fleetps.coordinator.result import Result
+from fleetps.coordinator.task_maker import TaskMaker
+from fleetps.coordinator.task_queue import TaskQueue
+
+
+@dataclass(frozen=True)
+class Parts:
+    members: Members
+    life: Lifecycle
+    queue: TaskQueue
+    pace: Pace
+    checkpoints: Checkpointing
+    phases: Phases
+    generations: Generations
+    losses: Losses
+    result: Result
+
+
+def make_parts(base: Base) -> Parts:
+    members = Members(base)
+    life = Lifecycle(base)
+    queue = TaskQueue(base, members.name_of)
+    pace = Pace(base, life, queue)
+    checkpoints = Checkpointing(base, life, queue)
+    tasks = TaskMaker(base, life)
+    generations = Generations(base, members, life, queue, pace, checkpoints, tasks)
+    return Parts(
+        members=members,
+        life=life,
+        queue=queue,
+        pace=pace,
+        checkpoints=checkpoints,
+        phases=Phases(base, members, life, checkpoints, tasks),
+        generations=generations,
+        losses=Losses(base, members, life, queue, pace, generations),
+        result=Result(base, life),
+    )

@@ -1,0 +1,57 @@
+"""With which checkpoint a job begins whose state is fresh."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from fleet_config.errors import UserError
+from fleet_config.job import Job
+from fleetps.checkpoint import choose, fits
+from fleetps.checkpoint.format import data_record
+from fleetps.checkpoint.store import Checkpoint, Checkpoints
+from fleetps.coordinator.progress import Progress, read_progress
+from fleetps.data.dataset import Dataset
+
+_log = logging.getLogger(__name__)
+
+
+def find(job: Job, dataset: Dataset) -> tuple[Checkpoint, Progress] | None:
+    """The checkpoint that checkpoint.resume asks for; None: begin at the beginning.
+
+    Raises:
+        UserError: it is damaged, or doesn't fit the job or its data.
+    """
+    resume = job.checkpoint.resume
+    if resume == "never":
+        return None
+    if isinstance(resume, Path):
+        checkpoint = choose.to_resume(resume, job, dataset)
+    elif (newest := _newest(job, dataset)) is not None:
+        checkpoint = newest
+        fits.check_data(newest.path, newest.manifest, data_record(dataset))
+    else:
+        return None
+    progress = read_progress(str(checkpoint.path), checkpoint.manifest.progress)
+    _check_epochs(checkpoint.path, progress, job)
+    return checkpoint, progress
+
+
+def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
+    """Of a run that was not finished."""
+    newest = Checkpoints(job.checkpoint_dir).newest_valid(job, dataset.columns)
+    if newest is None:
+        return None
+    rows = job.job.epochs * dataset.split("train").rows
+    if read_progress(str(newest.path), newest.manifest.progress).rows == rows:
+        _log.info("%s is of a finished run: this one begins anew", newest.path)
+        return None
+    return newest
+
+
+def _check_epochs(path: Path, progress: Progress, job: Job) -> None:
+    if progress.epoch >= job.job.epochs:
+        raise UserError(
+            f"{path}: is in epoch {progress.epoch + 1}, but the job ends after {job.job.epochs} "
+            "(job.epochs); raise job.epochs, or begin anew (checkpoint.resume: never)"
+        )
