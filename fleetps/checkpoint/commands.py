@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fleetps.checkpoint.export import export as export_to
 from fleetps.checkpoint.format import Manifest, TableRecord
 from fleetps.checkpoint.place import NEWEST, Place, in_place
 from fleetps.checkpoint.reshard import reshard as reshard_to
+from fleetps.checkpoint.retention import Named
 from fleetps.checkpoint.store import Checkpoint, open_checkpoint
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.statusline import client_of
@@ -36,34 +38,45 @@ def checkpoint() -> None:
 
 
 @checkpoint.command()
+@click.option("--mirror", is_flag=True, help="Those in checkpoint.mirror.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @in_place
-def ls(place: Place, as_json: bool) -> None:
+def ls(place: Place, mirror: bool, as_json: bool) -> None:
     """List the checkpoints of a job, newest first."""
-    found = [(one, _summary(one)) for one in place.all.list()]
+    copies = place.mirror() if mirror else None
+    where = place.all.path if copies is None else copies.url
+    found: Sequence[Named] = place.all.list() if copies is None else copies.list()
+    lines = [_summary(one, f"{where}/{one.name}") for one in found]
     if as_json:
-        click.echo(json.dumps([summary for _, summary in found], indent=1))
+        click.echo(json.dumps(lines, indent=1))
         return
-    if not found:
-        click.echo(f"no checkpoints in {place.all.path}")
+    if not lines:
+        click.echo(f"no checkpoints in {where}")
         return
-    click.echo(f"{'CHECKPOINT':24} {'EPOCH':>5} {'ROWS TRAINED':>14} {'TABLE ROWS':>12} {'MB':>9}")
-    for _, line in found:
+    click.echo(
+        f"{'CHECKPOINT':24} {'KIND':14} {'EPOCH':>5} {'ROWS TRAINED':>14} {'TABLE ROWS':>12} "
+        f"{'MB':>9}"
+    )
+    for line in lines:
+        kind = "full" if line["base"] is None else f"delta on {int(line['base'].split('-')[0])}"
         click.echo(
-            f"{line['name']:24} {_number(line['epoch']):>5} {_number(line['rows_done']):>14} "
-            f"{line['table_rows']:>12,} {line['bytes'] / 1e6:>9,.1f}"
+            f"{line['name']:24} {kind:14} {_epoch(line['epoch']):>5} "
+            f"{_number(line['rows_trained']):>14} {line['table_rows']:>12,} "
+            f"{line['bytes'] / 1e6:>9,.1f}"
         )
 
 
-def _summary(one: Checkpoint) -> dict[str, Any]:
+def _summary(one: Named, path: str) -> dict[str, Any]:
     manifest = one.manifest
     return {
         "name": one.name,
         "number": manifest.number,
-        "path": str(one.path),
+        "kind": manifest.kind,
+        "base": manifest.base,
+        "path": path,
         "time": manifest.time,
         "epoch": manifest.progress.get("epoch"),
-        "rows_done": manifest.progress.get("rows_done"),
+        "rows_trained": manifest.progress.get("rows"),
         "table_rows": sum(table.rows for table in manifest.tables.values()),
         "bytes": _bytes(manifest),
     }
@@ -75,6 +88,11 @@ def _bytes(manifest: Manifest) -> int:
 
 def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else "?"
+
+
+def _epoch(value: object) -> str:
+    """They are counted from 0, but people don't."""
+    return _number(value + 1 if isinstance(value, int) else value)
 
 
 @checkpoint.command()
@@ -90,10 +108,12 @@ def show(place: Place, checkpoint: str, as_json: bool) -> None:
         return
     progress = manifest.progress
     click.echo(f"checkpoint    {one.path}")
+    if manifest.base is not None:
+        click.echo(f"kind          {_chain(one)}")
     click.echo(f"made          {manifest.time} by job {manifest.job.name}, {_world(manifest)}")
     click.echo(
-        f"trained       {_number(progress.get('rows_done'))} rows, in epoch "
-        f"{_number(progress.get('epoch'))}, of {manifest.data.path}"
+        f"trained       {_number(progress.get('rows'))} rows, in epoch "
+        f"{_epoch(progress.get('epoch'))}, of {manifest.data.path}"
     )
     for name, table in manifest.tables.items():
         click.echo(f"table         {name}: {_table(table)}")
@@ -108,15 +128,25 @@ def _world(manifest: Manifest) -> str:
     return f"{_count(manifest.servers, 'server')}, {_count(manifest.workers, 'worker')}"
 
 
+def _chain(one: Checkpoint) -> str:
+    links = one.links()
+    size = sum(_bytes(link.manifest) for link in links)
+    names = ", ".join(link.name for link in links[1:])
+    return f"delta, builds on {names}; all of them: {size / 1e6:,.1f} MB"
+
+
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _table(table: TableRecord) -> str:
-    return (
+    text = (
         f"{table.rows:,} rows of dim {table.dim}, rule {table.rule['name']}, in "
         f"{_count(table.shards, 'shard')}, {table.bytes / 1e6:,.1f} MB"
     )
+    if table.changes is None:
+        return text
+    return f"{text}: {table.changes.changed:,} rows changed, {table.changes.removed:,} removed"
 
 
 @checkpoint.command()
@@ -134,7 +164,10 @@ def verify(place: Place, checkpoint: str, everything: bool) -> None:
             wrong.append(str(error))
             continue
         rows = sum(table.rows for table in one.manifest.tables.values())
-        click.echo(f"{one.name}: {len(one.manifest.files):,} files with {rows:,} rows are right")
+        links = one.links()
+        files = sum(len(link.manifest.files) for link in links)
+        others = f" of {len(links)} checkpoints" if one.manifest.base else ""
+        click.echo(f"{one.name}: {files:,} files{others} with {rows:,} rows are right")
     if wrong:
         raise UserError("\n".join(wrong))
 

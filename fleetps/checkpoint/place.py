@@ -13,6 +13,7 @@ import click
 
 from fleet_config.errors import UserError
 from fleet_config.job import Job, load_job
+from fleetps.checkpoint.mirror import Mirror
 from fleetps.checkpoint.store import Checkpoint, Checkpoints, open_checkpoint
 from fleetps.system.rundir import RunDirectory
 
@@ -37,6 +38,19 @@ class Place:
     """Whose checkpoints are meant, if that was said."""
 
     store: Checkpoints | None
+    job: Job | None = None
+
+    def mirror(self) -> Mirror:
+        """The second place of the job's checkpoints.
+
+        Raises:
+            UserError: no job was named, or it has none.
+        """
+        if self.job is None:
+            raise UserError("whose mirror? name the job file, --config FILE, or a run with one")
+        if self.job.checkpoint.mirror is None:
+            raise UserError(f"the job {self.job.job.name} has no mirror (checkpoint.mirror)")
+        return Mirror(self.job.checkpoint.mirror, self.job.job.name)
 
     @property
     def all(self) -> Checkpoints:
@@ -80,23 +94,25 @@ def in_place(command: Command) -> Command:
     ) -> Any:
         if run_dir and config:
             raise click.UsageError("--run and --config name the job twice: give one of them")
-        store = None
+        place = Place(None)
         if run_dir:
-            store = Checkpoints(_directory_of_run(run_dir))
+            place = _of_run(run_dir)
         elif config:
-            store = Checkpoints(load_job(config, overrides).checkpoint_dir)
-        return command(place=Place(store), **others)
+            job = load_job(config, overrides)
+            place = Place(Checkpoints(job.checkpoint_dir), job)
+        return command(place=place, **others)
 
     for option in _OPTIONS:
         run = option(run)
     return run
 
 
-def _directory_of_run(run_dir: Path) -> Path:
+def _of_run(run_dir: Path) -> Place:
     run = RunDirectory(run_dir.absolute())
     if not run.path.is_dir():
         raise UserError(f"{run_dir}: is no run directory: it does not exist")
     try:
-        return Job.model_validate_json(run.job_file.read_bytes()).checkpoint_dir
+        job = Job.model_validate_json(run.job_file.read_bytes())
     except (OSError, ValueError):  # not yet there, or of another version
-        return run.path / "checkpoints"
+        return Place(Checkpoints(run.path / "checkpoints"))
+    return Place(Checkpoints(job.checkpoint_dir), job)

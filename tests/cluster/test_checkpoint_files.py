@@ -76,7 +76,7 @@ def checkpoint_of(left: Left, job: Job, store: Checkpoints) -> Checkpoint:
         ranks=[0],
         ids={name: table for table, name in enumerate(NAMES)},
         rows=rows,
-        progress={"epoch": 1, "rows_done": 20_000},
+        progress={"epoch": 0, "rows": 20_000},
         paddle="2.6.2",
     )
     return finish(partial, job, load_dataset(job.data.path), saved)

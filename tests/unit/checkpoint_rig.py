@@ -117,7 +117,7 @@ def write_partial(
         ranks=(0, 2),
         ids={name: table_id for table_id, name in enumerate(job.tables)},
         rows=rows,
-        progress={"epoch": number, "rows_done": 7 * number},
+        progress={"epoch": number - 1, "rows": 7 * number},
         paddle="2.6.2",
     )
     return partial, saved

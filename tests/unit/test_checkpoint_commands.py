@@ -11,8 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 from checkpoint_rig import job_of, make
+from test_checkpoint_chains import history
 
 from fleetps.checkpoint import commands
+from fleetps.checkpoint.store import Checkpoints
+from fleetps.checkpoint.upkeep import keep_up
 from fleetps.cli import cli
 from fleetps.coordinator.reports import CheckpointStatus
 from fleetps.exits import exit_code_of
@@ -50,12 +53,68 @@ def test_ls(run: Run, shared_run: Path) -> None:
     code, out, err = run("ls", "--run", shared_run)
     assert (code, err) == (0, "")
     head, *lines = out.splitlines()
-    assert head.split() == ["CHECKPOINT", "EPOCH", "ROWS", "TRAINED", "TABLE", "ROWS", "MB"]
-    assert [line.split()[1:4] for line in lines] == [["2", "14", "80"], ["1", "7", "80"]]
+    assert head.split() == ["CHECKPOINT", "KIND", "EPOCH", "ROWS", "TRAINED", "TABLE", "ROWS", "MB"]
+    assert [line.split()[1:5] for line in lines] == [
+        ["full", "2", "14", "80"],
+        ["full", "1", "7", "80"],
+    ]
     _, out, _ = run("ls", "--run", shared_run, "--json")
     newest, _ = json.loads(out)
     assert newest["number"] == 2
     assert (Path(newest["path"]) / "manifest.json").is_file()
+
+
+def test_a_chain(run: Run, tmp_path: Path) -> None:
+    """What ls, show, verify and rm say about deltas, here and in the mirror."""
+    mirror = f"file://{tmp_path}/mirror"
+    job = job_of(tmp_path, checkpoint={"full_every": 9, "mirror": mirror})
+    store = Checkpoints(job.checkpoint_dir)
+    for number, tables in enumerate(history(job, 4), start=1):
+        make(job, number, tables=tables)
+        assert [note.kind for note in keep_up(job)] == ["begins", "begins", "mirrored"]
+    (job.run_dir / "job.json").write_text(job.model_dump_json())
+    of_job = ("--run", job.run_dir)
+    fourth, third, second, first = (one.name for one in store.list())
+
+    def kinds(*options: str) -> list[str]:
+        lines = run("ls", *of_job, *options)[1].splitlines()[1:]
+        return [" ".join(line.split()[:-4]) for line in lines]
+
+    older = [f"{third} delta on 2", f"{second} delta on 1", f"{first} full"]
+    assert kinds() == [f"{fourth} full", *older]
+    assert kinds("--mirror") == [f"{fourth} delta on 3", *older]
+    newest, *_ = json.loads(run("ls", *of_job, "--mirror", "--json")[1])
+    assert newest["path"] == f"{mirror}/small/{fourth}"
+    assert (newest["kind"], newest["base"]) == ("delta", third)
+
+    _, out, _ = run("show", "3", *of_job)
+    assert f"kind          delta, builds on {second}, {first}; all of them: 0.0 MB\n" in out
+    assert "MB: 10 rows changed, 4 removed\n" in out
+    code, out, _ = run("verify", "3", *of_job)
+    assert code == 0
+    assert out.startswith(f"{third}: ")
+    assert " files of 3 checkpoints with " in out
+    code, _, err = run("rm", "2", *of_job)
+    assert code == 2
+    assert f"can't be removed, as {third} builds on it" in err
+    (store.path / second / "dense.npz").unlink()
+    code, out, err = run("verify", "--all", *of_job)
+    assert code == 2
+    assert [line.split(":")[0] for line in out.splitlines()] == [first, fourth]
+    assert err.count("dense.npz: is missing, but manifest.json names it") == 2
+
+
+def test_a_mirror_that_is_not_there(run: Run, shared_run: Path, tmp_path: Path) -> None:
+    assert run("ls", "--mirror", "--run", shared_run)[2] == (
+        "whose mirror? name the job file, --config FILE, or a run with one\n"
+    )
+    file = tmp_path / "job.yaml"
+    file.write_text("job: {name: x}\ndata: {path: d}\n")
+    code, _, err = run("ls", "--mirror", "--config", file)
+    assert (code, err) == (2, "the job x has no mirror (checkpoint.mirror)\n")
+    url = f"file://{tmp_path}/none"
+    _, out, _ = run("ls", "--mirror", "--config", file, "--set", f"checkpoint.mirror={url}")
+    assert out == f"no checkpoints in {url}/x\n"
 
 
 def test_the_directory_follows_the_job_file(run: Run, tmp_path: Path) -> None:
@@ -87,7 +146,7 @@ def test_show(run: Run, shared_run: Path) -> None:
         assert "trained       7 rows" in run("show", which, "--run", shared_run)[1]
     assert "trained       7 rows" in run("show", shared_run / "checkpoints" / name)[1]
     _, out, _ = run("show", "1", "--run", shared_run, "--json")
-    assert json.loads(out)["progress"]["rows_done"] == 7
+    assert json.loads(out)["progress"]["rows"] == 7
 
 
 def test_verify(run: Run, run_dir: Path) -> None:

@@ -29,7 +29,7 @@ def test_what_is_published(tmp_path: Path) -> None:
     assert again == made
     manifest = again.manifest
     assert (manifest.servers, manifest.workers, manifest.number) == (2, 2, 3)
-    assert manifest.progress == {"epoch": 3, "rows_done": 21}
+    assert manifest.progress == {"epoch": 2, "rows": 21}
     assert manifest.dense == {"w": (2, 3), "b": (3,)}
     assert manifest.job.digest == job.digest()
     assert manifest.job.agreement == job.agreement()
