@@ -21,7 +21,7 @@ from fleetps.ssh.together import (
     raise_together,
     reachable,
 )
-from fleetps.ssh.words import COORDINATOR, Answer, ProcessState, Request
+from fleetps.ssh.words import COORDINATOR, Answer, ProcessState
 
 _POLL_SECONDS = 0.5
 # Beyond cluster.deadlines: for loading Paddle on all hosts, and for the last words of everybody.
@@ -51,7 +51,11 @@ class Cluster:
     async def sync(self, archive: bytes) -> None:
         """Put the code on every host, and see that it can run there."""
         async with self._all() as remotes:
-            await all_of(remotes, lambda remote: self._sync_one(remote, archive))
+            await all_of(remotes, self._check_idle)
+            for remote in remotes:
+                # One after another: hosts may share a directory.
+                await remote.send_code(archive)
+            await all_of(remotes, lambda remote: remote.ask("check"))
         self._show(f"code of {len(archive):,} bytes on {_hosts(len(self._places))}")
 
     async def start(self, *, wait: bool) -> None:
@@ -62,7 +66,11 @@ class Cluster:
         async with self._all() as remotes:
             answers = await self._ask_all(remotes)
             token = await self._token(remotes, answers)
-            await all_of(remotes, lambda remote: remote.ask(self._start_request(remote, token)))
+            await self._prepare(remotes, token)
+            await all_of(
+                remotes,
+                lambda remote: remote.ask("start", processes=remote.place.processes),
+            )
             for remote in remotes:
                 already = _running(answers[remote.place.key].processes)
                 names = [process.name for process in remote.place.processes]
@@ -74,7 +82,7 @@ class Cluster:
     async def status(self) -> None:
         """Show every process; TryAgain names the hosts that can't be asked."""
         async with self._reachable() as (remotes, errors):
-            answers = await ask_some(remotes, self._request("status"), errors)
+            answers = await ask_some(remotes, errors, "status")
         self._show(f"{self._job.job.name}: {job_line(answers.values())}")
         for line in overview(self._places, answers, errors):
             self._show(line)
@@ -82,17 +90,20 @@ class Cluster:
 
     async def logs(self, role: str | None, rank: int | None, lines: int, *, follow: bool) -> None:
         """Show the agents' last lines, of one process, of a role or of all."""
-        requests = {
-            place.key: self._request("logs", names=names, lines=lines, follow=follow)
+        chosen = {
+            place.key: names
             for place in self._places
             if (names := [p.name for p in place.processes if _is(p.name, role, rank)])
         }
-        if not requests:
+        if not chosen:
             which = " ".join(str(part) for part in (role, rank) if part is not None)
             raise UserError(f"the job has no {which}; status lists its processes")
-        async with self._all([p for p in self._places if p.key in requests]) as remotes:
+        async with self._all([p for p in self._places if p.key in chosen]) as remotes:
             await all_of(
-                remotes, lambda remote: remote.stream(requests[remote.place.key], self._show)
+                remotes,
+                lambda remote: remote.logs(
+                    self._show, names=chosen[remote.place.key], lines=lines, follow=follow
+                ),
             )
 
     async def stop(self) -> None:
@@ -108,7 +119,7 @@ class Cluster:
             # Workers need the servers while they finish; the coordinator hears all last words.
             for role in ("worker", "server", COORDINATOR):
                 await self._end(remotes, role, grace, errors)
-            answers = await ask_some(remotes, self._request("status"), errors)
+            answers = await ask_some(remotes, errors, "status")
         left = [name for answer in answers.values() for name in _running(answer.processes)]
         if left:
             raise TryAgain(f"{', '.join(left)} did not end; run stop again")
@@ -119,15 +130,9 @@ class Cluster:
 
     # -- parts of them --
 
-    def _request(self, action: str, **more: object) -> Request:
-        return Request.model_validate({"action": action, "name": self._job.job.name, **more})
-
-    def _start_request(self, remote: Remote, token: str) -> Request:
-        return self._request("start", job=self._text, token=token, processes=remote.place.processes)
-
-    async def _sync_one(self, remote: Remote, archive: bytes) -> None:
+    async def _check_idle(self, remote: Remote) -> None:
         try:
-            running = _running((await remote.ask(self._request("status"))).processes)
+            running = _running((await remote.ask("status")).processes)
         except UserError:
             running = []  # no code yet, or none that works: that is why it comes
         if running:
@@ -135,14 +140,33 @@ class Cluster:
                 f"host {remote.name}: {', '.join(running)} of this job runs there and would find "
                 "other code in the middle; stop it first"
             )
-        await remote.send_code(archive)
-        await remote.ask(self._request("check"))
+
+    async def _prepare(self, remotes: Sequence[Remote], token: str) -> None:
+        """The job file and the token on every host; and do all see where checkpoints will be?
+
+        Every process reads and writes them, under the path that they have for the coordinator.
+        """
+        answers = await all_of(
+            remotes, lambda remote: remote.ask("prepare", job=self._text, token=token)
+        )
+        first = next(remote for remote in remotes if remote.place.coordinates)
+        path = answers[first.place.key].checkpoints
+        if not path:
+            return
+        seen = await all_of(remotes, lambda remote: remote.ask("sees", path=path))
+        blind = [remote.name for remote in remotes if not seen[remote.place.key].sees]
+        if blind:
+            raise UserError(
+                f"checkpoints will be in {path} of host {first.name}, which {', '.join(blind)} "
+                "can't see: set checkpoint.path to a directory that all hosts share, or "
+                "checkpoint.every.epochs to null for a job without checkpoints"
+            )
 
     async def _token(self, remotes: Sequence[Remote], answers: Answers) -> str:
         """The one that running processes share, or a new one."""
         for remote in remotes:
             if _running(answers[remote.place.key].processes):
-                token = (await remote.ask(self._request("token"))).token
+                token = (await remote.ask("token")).token
                 if token:
                     return token
         return secrets.token_urlsafe(24)
@@ -172,9 +196,9 @@ class Cluster:
         for remote in remotes:
             if remote.place.coordinates:
                 try:
-                    answer = await remote.ask(self._request("status"))
+                    answer = await remote.ask("status")
                     if answer.job is not None:
-                        await remote.ask(self._request("ask"))
+                        await remote.ask("ask")
                         return True
                 except FleetError as error:
                     self._show(f"the coordinator was not told: {error}")
@@ -183,7 +207,7 @@ class Cluster:
     async def _until_nothing_runs(self, remotes: Sequence[Remote], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            answers = await ask_some(remotes, self._request("status"), {})
+            answers = await ask_some(remotes, {}, "status")
             if not any(_running(answer.processes) for answer in answers.values()):
                 return
             await asyncio.sleep(_POLL_SECONDS)
@@ -192,15 +216,15 @@ class Cluster:
         self, remotes: Sequence[Remote], role: str, grace: float, errors: Errors
     ) -> None:
         """All of a role, also what an earlier job file has started there."""
-        request = self._request("end", role=role, grace=grace)
-        await ask_some([r for r in remotes if r.place.key not in errors], request, errors)
+        able = [remote for remote in remotes if remote.place.key not in errors]
+        await ask_some(able, errors, "end", role=role, grace=grace)
 
     # -- all hosts --
 
     def _reachable(
         self, places: Sequence[Placement] = ()
     ) -> AbstractAsyncContextManager[tuple[list[Remote], Errors]]:
-        return reachable(places or self._places, accept_new=self._accept_new)
+        return reachable(places or self._places, self._job.job.name, accept_new=self._accept_new)
 
     @asynccontextmanager
     async def _all(self, places: Sequence[Placement] = ()) -> AsyncIterator[list[Remote]]:
@@ -209,8 +233,7 @@ class Cluster:
             yield remotes
 
     async def _ask_all(self, remotes: Sequence[Remote]) -> Answers:
-        request = self._request("status")
-        return await all_of(remotes, lambda remote: remote.ask(request))
+        return await all_of(remotes, lambda remote: remote.ask("status"))
 
 
 def _raise_failure(remote: Remote, answer: Answer) -> None:

@@ -115,9 +115,8 @@ class _HostKeys(asyncssh.SSHClient):
     ) -> bool:
         self._seen = key
         if self._file.exists():
-            known = asyncssh.match_known_hosts(str(self._file), host, addr, port)
-            # A key that was revoked is among the first three lists of nothing, so not new.
-            self._changed = any(known)
+            keys, _, revoked, *_ = asyncssh.match_known_hosts(str(self._file), host, addr, port)
+            self._changed = bool(keys) or key in revoked
         if self._changed or not self._accept_new:
             return False
         self._remember(key)

@@ -18,6 +18,7 @@ except ModuleNotFoundError as error:
     )
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from fleet_config.errors import FleetError, UserError
 from fleetps.coordinator.client import CoordinatorClient
@@ -34,8 +35,17 @@ def _check(_request: Request, _processes: Processes) -> Answer:
     return Answer()
 
 
+def _prepare(request: Request, processes: Processes) -> Answer:
+    processes.prepare(request.job, request.token)
+    return Answer(checkpoints=processes.checkpoints())
+
+
+def _sees(request: Request, _processes: Processes) -> Answer:
+    return Answer(sees=Path(request.path).is_dir())
+
+
 def _start(request: Request, processes: Processes) -> Answer:
-    processes.start(request.job, request.token, request.processes)
+    processes.start(request.processes)
     return Answer(processes=processes.states())
 
 
@@ -75,6 +85,8 @@ def _coordinator(processes: Processes) -> CoordinatorClient:
 
 _ACTIONS: Mapping[str, Callable[[Request, Processes], Answer]] = {
     "check": _check,
+    "prepare": _prepare,
+    "sees": _sees,
     "start": _start,
     "status": _status,
     "token": _token,
@@ -87,7 +99,7 @@ def main() -> int:
     """Answers the request; its errors are part of the answer."""
     try:
         request = Request.model_validate_json(sys.stdin.readline())
-        processes = Processes(request.name)
+        processes = Processes(request.name, request.host)
         if request.action == "logs":
             return show_logs(processes, request)
         answer = _ACTIONS[request.action](request, processes)

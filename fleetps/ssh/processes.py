@@ -1,7 +1,7 @@
 """A job's processes on this host: started detached, found again by pid file, ended by pid.
 
-<run directory>/processes/ has, of each: worker-0.pid, and worker-0.exit with its exit code once it
-has ended. Its log is logs/worker-0.agent.log, as under `fleetps launch`.
+<run directory>/processes/<host>/ has, of each: worker-0.pid, and worker-0.exit with its exit code
+once it has ended. Its log is logs/worker-0.agent.log, as under `fleetps launch`.
 """
 
 import json
@@ -38,8 +38,9 @@ _KEEPER = '"$@" & echo $! >"$0.new" && mv "$0.new" "$0.pid"; wait $!; echo $? >"
 
 
 class Processes:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, host: str) -> None:
         self._name = name
+        self._host = host
         self._job_file = Path("jobs", f"{name}.json").absolute()
         self._job: Job | None = load_job(self._job_file) if self.known else None
 
@@ -64,16 +65,28 @@ class Processes:
 
     # -- starting --
 
-    def start(self, job: str, token: str, wanted: Iterable[Wanted]) -> None:
-        """Start those that don't run yet. `job` is the job file, of which this is a new copy."""
-        _write(self._job_file, job, 0o644)
+    def prepare(self, job: str, token: str) -> None:
+        """Write down what the processes will read: the job file and the token."""
+        self._write(self._job_file, job, 0o644)
         self._job = load_job(self._job_file)
         run = self.run
         run.create()
         with run.writing():
             run.logs.mkdir(exist_ok=True)
-            self._directory.mkdir(exist_ok=True)
-            _write(run.path / KEY_FILE, f"{token}\n", 0o600)
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._write(run.path / KEY_FILE, f"{token}\n", 0o600)
+
+    def checkpoints(self) -> str:
+        """Where the job's checkpoints will be, made now; "" if it makes none."""
+        if self._job is None or not any(self._job.checkpoint.every.model_dump().values()):
+            return ""
+        directory = self._job.checkpoint_dir
+        with self.run.writing():
+            directory.mkdir(parents=True, exist_ok=True)
+        return str(directory)
+
+    def start(self, wanted: Iterable[Wanted]) -> None:
+        """Start those that don't run yet, after `prepare`."""
         for process in wanted:
             if self.living(process.name) is None:
                 self._start_one(process)
@@ -103,11 +116,25 @@ class Processes:
         kept.pop(TOKEN, None)
         return {**kept, **wanted.env, TOKEN_FILE: str(self.run.path / KEY_FILE)}
 
+    def _write(self, file: Path, text: str, mode: int) -> None:
+        """By rename, and never readable for anybody else on the way."""
+        new = file.with_name(f".{file.name}.{self._host}.new")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            new.unlink(missing_ok=True)
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
+                out.write(text)
+            new.replace(file)
+        except OSError as error:
+            raise UserError(
+                f"can't write {file}: {error.strerror}; make room there, or let it be written"
+            ) from None
+
     # -- looking --
 
     @property
     def _directory(self) -> Path:
-        return self.run.path / "processes"
+        return self.run.path / "processes" / self._host
 
     def _file(self, name: str, suffix: str) -> Path:
         return self._directory / f"{name}.{suffix}"
@@ -196,16 +223,3 @@ class Processes:
         psutil.wait_procs(left, timeout=_KILL_SECONDS)
         if not any(self.living(name) for name in self.names()):
             (self.run.path / KEY_FILE).unlink(missing_ok=True)
-
-
-def _write(file: Path, text: str, mode: int) -> None:
-    """By rename, and never readable for anybody else on the way."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f".{file.name}.new")
-        new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
-            out.write(text)
-        new.replace(file)
-    except OSError as error:
-        raise UserError(f"can't write {file}: {error.strerror}; make room or change it") from None

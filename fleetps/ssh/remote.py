@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import asyncssh
@@ -16,6 +17,7 @@ from fleetps.ssh.plan import Placement
 from fleetps.ssh.words import Answer, Request
 
 _SYNC_SECONDS = 300.0
+_CLOSE_SECONDS = 2.0
 # Beyond what the host was asked to wait itself.
 _ANSWER_SECONDS = 60.0
 # The shell's way to say that there is no code yet.
@@ -34,10 +36,12 @@ _UNPACK = (
 
 
 class Remote:
-    """One host, logged in; `async with`."""
+    """One host, logged in, and what it is asked about one job; `async with`."""
 
-    def __init__(self, place: Placement, *, accept_new: bool) -> None:
+    def __init__(self, place: Placement, job: str, *, accept_new: bool) -> None:
+        """`job`: the job's name."""
         self.place = place
+        self._job = job
         self._accept_new = accept_new
         self._connection: asyncssh.SSHClientConnection | None = None
 
@@ -47,7 +51,9 @@ class Remote:
 
     async def __aexit__(self, *_: object) -> None:
         if self._connection is not None:
-            self._connection.close()
+            self._connection.abort()  # everything was answered; close() waits for unread input
+            with suppress(TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._connection.wait_closed(), _CLOSE_SECONDS)
 
     @property
     def name(self) -> str:
@@ -62,12 +68,13 @@ class Remote:
         done = await self._run(self._shell(_UNPACK), archive, _SYNC_SECONDS)
         self._check(done, "the code can't be put there")
 
-    async def ask(self, request: Request) -> Answer:
-        """The helper's answer; what it refuses is raised, with the host's name.
+    async def ask(self, action: str, **more: object) -> Answer:
+        """The helper's answer to a Request; what it refuses is raised, with the host's name.
 
         Raises:
             UserError, TryAgain: as the helper says; there is no code or no Python that can run it.
         """
+        request = self._request(action, more)
         text = f"{request.model_dump_json()}\n".encode()
         done = await self._run(self._shell(_HELPER), text, _ANSWER_SECONDS + request.grace)
         self._check(done, "its Python can't run the code")
@@ -83,8 +90,9 @@ class Remote:
             raise kind(f"host {self.name}: {answer.error}")
         return answer
 
-    async def stream(self, request: Request, show: Callable[[str], None]) -> None:
+    async def logs(self, show: Callable[[str], None], **more: object) -> None:
         """Call `show` with each line that the helper writes, as it comes."""
+        request = self._request("logs", more)
         command = self._shell(_HELPER)
         try:
             async with self._open.create_process(command, errors="replace") as there:
@@ -97,6 +105,10 @@ class Remote:
         self._check(done, "no logs")
 
     # -- inside --
+
+    def _request(self, action: str, more: dict[str, object]) -> Request:
+        who = {"action": action, "name": self._job, "host": self.name}
+        return Request.model_validate({**who, **more})
 
     @property
     def _open(self) -> asyncssh.SSHClientConnection:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from fleet_config.errors import FleetError
 from fleetps.ssh.plan import Placement
 from fleetps.ssh.remote import Remote
-from fleetps.ssh.words import Answer, Request
+from fleetps.ssh.words import Answer
 
 T = TypeVar("T")
 # By the key of the host: `hosts.1`.
@@ -20,10 +20,10 @@ Errors = dict[str, FleetError]
 
 @asynccontextmanager
 async def reachable(
-    places: Iterable[Placement], *, accept_new: bool
+    places: Iterable[Placement], job: str, *, accept_new: bool
 ) -> AsyncIterator[tuple[list[Remote], Errors]]:
-    """Those hosts that let us in, and why the others don't."""
-    remotes = [Remote(place, accept_new=accept_new) for place in places]
+    """Those hosts that let us in, and why the others don't. `job`: its name."""
+    remotes = [Remote(place, job, accept_new=accept_new) for place in places]
     inside, errors = [], {}
     async with AsyncExitStack() as stack:
         for remote, outcome in await _outcomes(remotes, stack.enter_async_context):
@@ -34,10 +34,12 @@ async def reachable(
         yield inside, errors
 
 
-async def ask_some(remotes: Sequence[Remote], request: Request, errors: Errors) -> Answers:
+async def ask_some(
+    remotes: Sequence[Remote], errors: Errors, action: str, **more: object
+) -> Answers:
     """The answers of those that answer; the errors of others are added to `errors`."""
     answers = {}
-    for remote, outcome in await _outcomes(remotes, lambda remote: remote.ask(request)):
+    for remote, outcome in await _outcomes(remotes, lambda remote: remote.ask(action, **more)):
         if isinstance(outcome, FleetError):
             errors[remote.place.key] = outcome
         else:

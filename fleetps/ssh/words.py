@@ -33,16 +33,20 @@ class Wanted(Message):
 class Request(Message):
     """One thing that a host is asked to do.
 
-    check: can this Python train?   start: `processes`, as far as they don't run.
-    status: of everything started.  ask: the coordinator to stop the job.
+    check: can this Python train?    prepare: write down the job file and the token.
+    sees: the directory `path`?      start: `processes`, as far as they don't run.
+    status: of everything started.   token: the one in use.
+    logs: the last `lines` of `names`, and with `follow` what comes.
+    ask: the coordinator to stop the job.
     end: the processes of `role`, within `grace` seconds; after that by SIGKILL.
-    token: the one in use.          logs: the last `lines` of `names`, and what follows.
     """
 
-    action: Literal["check", "start", "status", "ask", "end", "token", "logs"]
+    action: Literal["check", "prepare", "sees", "start", "status", "token", "logs", "ask", "end"]
     name: str  # the job's
-    job: str = ""  # start: the job file
+    host: str  # as the job file calls it: hosts may share a directory
+    job: str = ""  # the job file
     token: str = ""
+    path: str = ""
     processes: tuple[Wanted, ...] = ()
     names: tuple[str, ...] = ()
     role: str = ""
@@ -68,3 +72,5 @@ class Answer(Message):
     job: Status | None = None  # where the coordinator runs, and answers
     result: str = ""  # where it has ended well: the last epoch in a line
     token: str = ""
+    checkpoints: str = ""  # prepare: where they will be, if any
+    sees: bool = False
