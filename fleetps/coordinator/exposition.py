@@ -10,7 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from fleetps.coordinator.reports import EpochResult, JobPhase, MemberState, Status
+from fleetps.coordinator.reports import (
+    CheckpointStatus,
+    EpochResult,
+    JobPhase,
+    MemberState,
+    Status,
+)
 from fleetps.coordinator.service import JobService
 
 
@@ -63,10 +69,25 @@ def _job(status: Status) -> Iterator[Metric]:
     yield from _gauge("train_loss", "Mean loss, recent", status.loss)
     yield from _gauge("eta_seconds", "Seconds of training left", status.eta)
     yield from _gauge("job_seconds", "Seconds since the job began", status.seconds)
+    yield from _checkpoint(status.checkpoint)
     yield from _gauge("max_lead", "The furthest a worker was ahead, in steps", status.max_lead)
     yield CounterMetricFamily(
         "fleetps_workers_lost", "Workers that died while the job went on", status.workers_lost
     )
+
+
+def _checkpoint(last: CheckpointStatus) -> Iterator[Metric]:
+    failures = "Attempts to take a checkpoint that failed since the last one"
+    yield from _gauge("checkpoint_failures", failures, last.failures)
+    if not last.number:
+        return
+    yield from _gauge("checkpoint_number", "Number of the last checkpoint", last.number)
+    yield from _gauge("checkpoint_age_seconds", "Seconds since the last checkpoint", last.age)
+    yield from _gauge("checkpoint_rows", "Training rows that it holds", last.rows)
+    pause = "Seconds for which nobody trained"
+    yield from _gauge("checkpoint_pause_seconds", pause, last.pause)
+    drain = "Seconds before that in which some had nothing to do"
+    yield from _gauge("checkpoint_drain_seconds", drain, last.drain)
 
 
 def _accounting(status: Status) -> Iterator[Metric]:

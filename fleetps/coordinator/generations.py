@@ -27,7 +27,7 @@ from fleetps.coordinator.task_maker import TRAIN_SPLIT, TaskMaker
 from fleetps.coordinator.task_queue import TaskQueue
 
 _MOST_BARREN = 3
-KIND = "generation"
+_KINDS = _RESUMED, _WARM, _GENERATION = "resumed", "warm-start", "generation"
 
 
 class Generations:
@@ -54,6 +54,14 @@ class Generations:
         self._checkpoints = checkpoints
         self._tasks = tasks
         self._saved = SavedCheckpoints(base.store)
+        # For displays.
+        self.told = [
+            f"{who}: {text}" for kind in _KINDS for who, text in base.store.events_of(kind)
+        ]
+
+    def _tell(self, kind: str, who: str, text: str) -> None:
+        self._events.add(kind, who, text)
+        self.told.append(f"{who}: {text}")
 
     def open(
         self,
@@ -102,7 +110,7 @@ class Generations:
         )
         where = _where(restore, progress)
         text = f"{reason}; generation {number} begins {where}; {lost} rows are trained again"
-        self._events.add(KIND, who, text)
+        self._tell(_GENERATION, who, text)
 
     def _too_many(self, barren: int, tries: int) -> str:
         if barren >= _MOST_BARREN:
@@ -178,14 +186,14 @@ class Generations:
             train_seconds=progress.train_seconds,
         )
         where = _where(str(checkpoint.path), progress)
-        self._events.add("resumed", COORDINATOR, f"goes on {where}")
+        self._tell(_RESUMED, COORDINATOR, f"goes on {where}")
 
     def _begin_warm(self, where: Path) -> None:
         checkpoint = to_warm_start(where, self._job, self._dataset)
         self._saved.add(_as_row(checkpoint, WARM, 0, self._wall()))
         self._store.set_job(restore=str(checkpoint.path))
         text = f"begins with the weights of {checkpoint.path}"
-        self._events.add("warm-start", COORDINATOR, text)
+        self._tell(_WARM, COORDINATOR, text)
 
 
 _BEGINNING = Progress(

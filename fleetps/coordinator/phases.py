@@ -188,8 +188,11 @@ class Phases:
         return next(iter(self._active()), None)
 
     def _chore(self, row: JobRow) -> bool:
-        if not self._arrived(row, self.chore_name(row)):
+        arrivals = self._store.arrivals(row.generation, self.chore_name(row))
+        if not arrivals:
             return False
+        if arrivals[0].note:
+            self._events.add("shrunk", f"worker {arrivals[0].rank}", arrivals[0].note)
         self._trained(row)
         return True
 

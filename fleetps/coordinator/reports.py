@@ -123,6 +123,7 @@ class Status(Message):
     losses: tuple[str, ...]  # what the last of them died of
     missing: tuple[str, ...]
     checkpoint: CheckpointStatus = CheckpointStatus()
+    recoveries: tuple[str, ...] = ()  # from where the job went on, whenever it did
     history: tuple[EpochResult, ...]
     loss_curve: tuple[tuple[int, float], ...]  # (rows trained, recent loss)
     accounting: Accounting

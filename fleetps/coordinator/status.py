@@ -27,6 +27,7 @@ class StatusBoard:
         self._losses = parts.losses
         self._result = parts.result
         self._checkpoints = parts.checkpoints
+        self._generations = parts.generations
         self._curve = LossCurve()
         self._meters = {name: Meter(rows) for name, rows in base.store.rows_done_by().items()}
         self._together = Meter(sum(meter.rows for meter in self._meters.values()))
@@ -85,6 +86,7 @@ class StatusBoard:
             losses=tuple(self._losses.sentences),
             missing=self._members.missing() if row.phase == "rendezvous" else (),
             checkpoint=self._checkpoints.status(),
+            recoveries=tuple(self._generations.told),
             history=self._result.history(),
             loss_curve=self._curve.points(),
             accounting=self._result.accounting(),

@@ -57,8 +57,8 @@ class PlainDisplay:
         self._line(text)
 
     def update(self, status: Status) -> None:
-        for loss in self._news.losses(status):
-            self._line(loss)
+        for trouble in self._news.troubles(status):
+            self._line(trouble)
         for result in self._news.epochs(status):
             self._line(epoch_line(result, status.epochs))
         if status.job in ("waiting", "running") and self._periodic.due(status):
@@ -96,8 +96,8 @@ class JsonDisplay:
         self._log.info(text)
 
     def update(self, status: Status) -> None:
-        for loss in self._news.losses(status):
-            self._record(loss, "worker-lost", {})
+        for trouble in self._news.troubles(status):
+            self._record(trouble, "trouble", {})
         for result in self._news.epochs(status):
             self._record(
                 epoch_line(result, status.epochs), "epoch", json.loads(result.model_dump_json())

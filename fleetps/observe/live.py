@@ -28,8 +28,8 @@ class LiveDisplay:
         self._console.print(text, markup=False, highlight=False)
 
     def update(self, status: Status) -> None:
-        for loss in self._news.losses(status):
-            self.note(loss)
+        for trouble in self._news.troubles(status):
+            self.note(trouble)
         for result in self._news.epochs(status):
             self.note(epoch_line(result, status.epochs))
         self._live.update(job_panel(status))

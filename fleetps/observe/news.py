@@ -7,16 +7,28 @@ from fleetps.coordinator.reports import EpochResult, Status
 
 
 class News:
-    """Which epochs have ended, and which workers were lost, since the last look."""
+    """Which epochs have ended, and what went wrong and was mended, since the last look."""
 
     def __init__(self) -> None:
         self._epochs = 0
         self._lost = 0
+        self._recovered = 0
+        self._failed = 0
 
     def epochs(self, status: Status) -> tuple[EpochResult, ...]:
         new = status.history[self._epochs :]
         self._epochs = len(status.history)
         return new
+
+    def troubles(self, status: Status) -> tuple[str, ...]:
+        """Workers that were lost, generations that began, checkpoints that failed."""
+        recovered = status.recoveries[self._recovered :]
+        self._recovered = len(status.recoveries)
+        checkpoint = status.checkpoint
+        failed = checkpoint.failures > self._failed
+        self._failed = checkpoint.failures
+        failures = (f"a checkpoint failed: {checkpoint.reason}",) if failed else ()
+        return (*self.losses(status), *recovered, *failures)
 
     def losses(self, status: Status) -> tuple[str, ...]:
         new = status.workers_lost - self._lost

@@ -33,6 +33,8 @@ def phase_line(status: Status) -> str:
         return status.job
     if status.phase == "finish":
         return "finishing"
+    if status.phase == "rendezvous" and status.missing:
+        return f"generation {status.generation}: waiting for {', '.join(status.missing)}"
     mode = "" if status.mode == "async" else f" ({status.mode})"
     return f"epoch {min(status.epoch + 1, status.epochs)}/{status.epochs} {status.phase}{mode}"
 

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fleetps.coordinator.reports import (
     Accounting,
+    CheckpointStatus,
     EpochResult,
     Failure,
     ServerStatus,
@@ -260,6 +261,17 @@ def test_each_lost_worker_is_told_once() -> None:
     assert news.losses(first) == ()
     # The status holds the last ones only.
     assert news.losses(status(workers_lost=3, losses=("a", "b"))) == ("b",)
+
+
+def test_each_recovery_and_each_failed_checkpoint_is_told_once() -> None:
+    news = News()
+    failed = CheckpointStatus(failures=1, reason="the disk is full")
+    first = status(recoveries=("server 0: killed; generation 1 begins",), checkpoint=failed)
+    assert news.troubles(first) == (
+        "server 0: killed; generation 1 begins", "a checkpoint failed: the disk is full"
+    )  # fmt: skip
+    assert news.troubles(first) == ()
+    assert news.troubles(status(recoveries=("a", "b"))) == ("b",)
 
 
 def test_the_live_panel_shows_leads_and_the_servers_rows() -> None:
