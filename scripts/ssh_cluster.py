@@ -7,8 +7,8 @@
     python scripts/ssh_cluster.py --config job.yaml logs --role worker --rank 0 --follow
     python scripts/ssh_cluster.py --config job.yaml stop
 
-Needs asyncssh here (pip install 'fleetps[ssh]'), and on the hosts sshd and a Python with FleetPS's
-dependencies. docs/operations.md has the rest.
+Needs asyncssh here (pip install 'asyncssh>=2.18,<3'), and on the hosts sshd and a Python with the
+dependencies of FleetPS. docs/operations.md has the rest.
 """
 
 import sys
@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 try:
+    from fleet_config.errors import UserError
     from fleetps.exits import exit_code_of
 except ModuleNotFoundError as error:
     sys.stderr.write(
@@ -31,8 +32,12 @@ def main() -> int:
     """Every error becomes its sentence and its exit code."""
 
     def run() -> int | None:
-        from fleetps.ssh.commands import cli  # noqa: PLC0415 - may say that asyncssh is missing
-
+        try:
+            from fleetps.ssh.commands import cli  # noqa: PLC0415 - the one extra that it needs
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"the Python package {error.name} is missing: pip install 'asyncssh>=2.18,<3'"
+            ) from None
         code = cli.main(prog_name="ssh_cluster.py", standalone_mode=False)
         return code if isinstance(code, int) else None
 

@@ -10,18 +10,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fleet_config.errors import EXIT_OK, EXIT_USER, FleetError, TryAgain, UserError
 from fleet_config.job import Job
+from fleetps.agents.membership import end_of, state_of
 from fleetps.ssh.plan import Placement
 from fleetps.ssh.remote import Remote
 from fleetps.ssh.telling import job_line, job_status, overview, process_words
-from fleetps.ssh.together import (
-    Answers,
-    Errors,
-    all_of,
-    ask_some,
-    raise_together,
-    reachable,
-)
-from fleetps.ssh.words import COORDINATOR, Answer, ProcessState
+from fleetps.ssh.together import all_of, ask_some, raise_together, reachable
+from fleetps.ssh.words import COORDINATOR, Answer, Answers, Errors, ProcessState
 
 _POLL_SECONDS = 0.5
 # Beyond cluster.deadlines: for loading Paddle on all hosts, and for the last words of everybody.
@@ -113,9 +107,9 @@ class Cluster:
         """
         async with self._reachable() as (remotes, errors):
             told = await self._ask_coordinator(remotes)
-            grace = self._job.cluster.deadlines.stop
+            grace = self._job.cluster.deadlines.stop + _LEEWAY_SECONDS
             if told:
-                await self._until_nothing_runs(remotes, grace + _LEEWAY_SECONDS)
+                await self._until_nothing_runs(remotes, grace)
             # Workers need the servers while they finish; the coordinator hears all last words.
             for role in ("worker", "server", COORDINATOR):
                 await self._end(remotes, role, grace, errors)
@@ -180,6 +174,8 @@ class Cluster:
             for remote in remotes:
                 _raise_failure(remote, answers[remote.place.key])
             status, line = job_status(answers.values()), job_line(answers.values())
+            if status is not None and status.job in ("failed", "stopping"):
+                raise end_of(state_of(status))
             begun = status is not None and status.job != "waiting"
             if begun or any(answer.result for answer in answers.values()):
                 self._show(f"{self._job.job.name}: {line}")

@@ -6,16 +6,10 @@ import asyncio
 import socket
 from pathlib import Path
 
+import asyncssh
+
 from fleet_config.errors import FleetError, TryAgain, UserError
 from fleetps.ssh.plan import Placement
-
-try:
-    import asyncssh
-except ModuleNotFoundError as missing:
-    raise UserError(
-        f"the Python package {missing.name} is missing: pip install 'fleetps[ssh]', or "
-        "pip install asyncssh"
-    ) from None
 
 _CONNECT_SECONDS = 15.0
 # A host that is gone is noticed after three of them.

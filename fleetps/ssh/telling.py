@@ -9,8 +9,7 @@ from fleet_config.errors import EXIT_OK, EXIT_STOPPED
 from fleetps.coordinator.reports import Status
 from fleetps.observe.words import phase_line
 from fleetps.ssh.plan import Placement
-from fleetps.ssh.together import Answers, Errors
-from fleetps.ssh.words import Answer, ProcessState
+from fleetps.ssh.words import Answer, Answers, Errors, ProcessState
 from fleetps.system.process import describe_exit
 
 # How a shell says that a signal ended a process.
@@ -34,7 +33,8 @@ def job_line(answers: Iterable[Answer]) -> str:
     seen = list(answers)
     status = job_status(seen)
     if status is not None:
-        return phase_line(status)
+        line = phase_line(status)
+        return f"{line}: {status.reason}" if status.reason else line
     result = next((answer.result for answer in seen if answer.result), "")
     if result:
         return f"done; {result}"

@@ -10,12 +10,9 @@ from typing import TypeVar
 from fleet_config.errors import FleetError
 from fleetps.ssh.plan import Placement
 from fleetps.ssh.remote import Remote
-from fleetps.ssh.words import Answer
+from fleetps.ssh.words import Answers, Errors
 
 T = TypeVar("T")
-# By the key of the host: `hosts.1`.
-Answers = dict[str, Answer]
-Errors = dict[str, FleetError]
 
 
 @asynccontextmanager

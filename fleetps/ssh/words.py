@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fleet_config.errors import FleetError
 from fleetps.coordinator.reports import Message, Status
 
 COORDINATOR = "coordinator"
@@ -74,3 +75,8 @@ class Answer(Message):
     token: str = ""
     checkpoints: str = ""  # prepare: where they will be, if any
     sees: bool = False
+
+
+# By the key of the host: `hosts.1`.
+Answers = dict[str, Answer]
+Errors = dict[str, FleetError]

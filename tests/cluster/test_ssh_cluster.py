@@ -84,17 +84,16 @@ class Hosts:
         assert "Traceback" not in done.stderr, done.stderr
         return done.stderr
 
-    def start(self) -> str:
-        """On ports that are free at this moment."""
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            coordinator = one.getsockname()[1]
-        return self.good(
-            "start", "--coordinator-port", str(coordinator), "--server-port", str(_two_free())
-        )
-
     @property
     def names(self) -> list[str]:
         return [f"127.0.0.1:{sshd.port}" for sshd in self.sshd]
+
+
+def free_ports() -> list[str]:
+    """Options of start that name ports which are free at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        coordinator = one.getsockname()[1]
+        return ["--coordinator-port", str(coordinator), "--server-port", str(_two_free())]
 
 
 def _two_free() -> int:
@@ -134,7 +133,7 @@ def test_a_job_on_two_hosts(made: list[Hosts], tmp_path: Path, small_data: Path)
     hosts.good("sync")
     assert hosts.good("status").startswith("job: not started")
 
-    started = hosts.start()
+    started = hosts.good("start", *free_ports())
     assert f"{hosts.names[0]}: coordinator, server-0, worker-0" in started
     assert f"{hosts.names[1]}: server-1, worker-1" in started
     tokens = [there / "runs" / "job" / "coordinator.token" for there in hosts.there]
@@ -165,7 +164,7 @@ def test_a_host_that_is_lost_and_a_job_that_is_stopped(
     hosts = Hosts(tmp_path, small_data, epochs=500)
     made.append(hosts)
     hosts.good("sync")
-    hosts.start()
+    hosts.good("start", *free_ports())
     running = {process.pid for process in processes("fleetps.main")}
     again = hosts.good("start")
     assert f"{hosts.names[1]}: server-1 (ran already), worker-1 (ran already)" in again
@@ -237,4 +236,16 @@ def test_hosts_that_can_not_be_used(made: list[Hosts], tmp_path: Path) -> None:
     hosts.sshd[1].kill()
     assert f"host {hosts.names[1]} can't be reached: nothing listens" in hosts.bad(75, "start")
     assert not processes("fleetps.main")
+    nobody_left_but(hosts)
+
+
+def test_a_start_that_fails(made: list[Hosts], tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, tmp_path / "no-data")
+    made.append(hosts)
+    hosts.good("sync")
+    sentence = hosts.bad(2, "start", *free_ports())
+    assert f"host {hosts.names[0]}: coordinator: exit code 2: " in sentence
+    assert "no-data" in sentence
+    assert "coordinator  exit code 2: " in hosts.good("status")
+    assert "nothing runs on 2 hosts" in hosts.good("stop")
     nobody_left_but(hosts)
