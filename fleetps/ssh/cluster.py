@@ -59,6 +59,7 @@ class Cluster:
         """
         async with self._all() as remotes:
             answers = await self._ask_all(remotes)
+            self._check_coordinator(answers)
             token = await self._token(remotes, answers)
             await self._prepare(remotes, token)
             await all_of(
@@ -123,6 +124,19 @@ class Cluster:
         raise_together(type(error)(f"{error}{also}") for error in errors.values())
 
     # -- parts of them --
+
+    def _check_coordinator(self, answers: Answers) -> None:
+        """New processes must meet those that run already."""
+        processes = [process for place in self._places for process in place.processes]
+        wanted = next(process.env["COORDINATOR"] for process in processes)
+        for answer in answers.values():
+            for state in answer.processes:
+                if state.running and state.coordinator not in ("", wanted):
+                    raise UserError(
+                        f"{state.name} of this job runs already with its coordinator at "
+                        f"{state.coordinator}, not {wanted}: stop the job first, or give its "
+                        "--coordinator-port"
+                    )
 
     async def _check_idle(self, remote: Remote) -> None:
         try:

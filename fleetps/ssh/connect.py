@@ -30,7 +30,7 @@ async def connect(place: Placement, *, accept_new: bool) -> asyncssh.SSHClientCo
         **({"client_keys": [_private_key(place, host.key)]} if host.key else {}),
     }
     try:
-        return await asyncssh.connect(
+        connection = await asyncssh.connect(
             host.address,
             host.port,
             client_factory=lambda: gate,
@@ -46,6 +46,9 @@ async def connect(place: Placement, *, accept_new: bool) -> asyncssh.SSHClientCo
         raise gate.refusal() from None
     except (asyncssh.Error, OSError, asyncio.TimeoutError) as error:
         raise _sentence(place, error) from None
+    # Only now: the host has proved that the key is its own.
+    gate.remember()
+    return connection
 
 
 def _private_key(place: Placement, file: Path) -> asyncssh.SSHKey:
@@ -92,32 +95,28 @@ class _HostKeys(asyncssh.SSHClient):
         self._place = place
         self._accept_new = accept_new
         self._seen: asyncssh.SSHKey | None = None
+        self._entry = ""  # the host as ssh writes it down
         self._changed = False
 
     @property
     def _file(self) -> Path:
         return Path.home() / ".ssh" / "known_hosts"
 
-    @property
-    def _entry(self) -> str:
-        """The host as ssh writes it down."""
-        host = self._place.host
-        return host.address if host.port == 22 else f"[{host.address}]:{host.port}"
-
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
         self._seen = key
+        self._entry = host if port == 22 else f"[{host}]:{port}"
         if self._file.exists():
             keys, _, revoked, *_ = asyncssh.match_known_hosts(str(self._file), host, addr, port)
             self._changed = bool(keys) or key in revoked
-        if self._changed or not self._accept_new:
-            return False
-        self._remember(key)
-        return True
+        return self._accept_new and not self._changed
 
-    def _remember(self, key: asyncssh.SSHKey) -> None:
-        line = f"{self._entry} {key.export_public_key('openssh').decode().strip()}\n"
+    def remember(self) -> None:
+        """Write down the key that was taken as new, if one was."""
+        if self._seen is None:
+            return
+        line = f"{self._entry} {self._seen.export_public_key('openssh').decode().strip()}\n"
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._file.open("a+", encoding="utf-8") as file:

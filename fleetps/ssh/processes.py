@@ -167,14 +167,18 @@ class Processes:
         return tuple(self._state(name) for name in self.names())
 
     def _state(self, name: str) -> ProcessState:
-        running = self.living(name) is not None
-        pid, code = self._number(name, "pid"), None if running else self._exit_code(name)
-        failed = not running and code != 0
-        last = tail(self.log(name), 1) if failed else []
+        process = self.living(name)
+        if process is not None:
+            coordinator = ""
+            with suppress(psutil.Error):  # it may end at this moment
+                coordinator = process.environ().get("COORDINATOR", "")
+            return ProcessState(name=name, pid=process.pid, running=True, coordinator=coordinator)
+        pid, code = self._number(name, "pid"), self._exit_code(name)
+        last = tail(self.log(name), 1) if code != 0 else []
         return ProcessState(
             name=name,
             pid=pid or 0,
-            running=running,
+            running=False,
             code=code,
             last=message_of(last[0]) if last else "",
         )

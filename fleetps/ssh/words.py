@@ -62,6 +62,7 @@ class ProcessState(Message):
     name: str
     pid: int
     running: bool
+    coordinator: str = ""  # of one that runs: where it looks for the coordinator
     code: int | None = None
     last: str = ""  # of one that failed: what its log ends with
 

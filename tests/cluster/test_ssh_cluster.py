@@ -164,9 +164,11 @@ def test_a_host_that_is_lost_and_a_job_that_is_stopped(
     hosts = Hosts(tmp_path, small_data, epochs=500)
     made.append(hosts)
     hosts.good("sync")
-    hosts.good("start", *free_ports())
+    ports = free_ports()
+    hosts.good("start", *ports)
     running = {process.pid for process in processes("fleetps.main")}
-    again = hosts.good("start")
+    assert "give its --coordinator-port" in hosts.bad(2, "start", "--coordinator-port", "1")
+    again = hosts.good("start", *ports)
     assert f"{hosts.names[1]}: server-1 (ran already), worker-1 (ran already)" in again
     assert {process.pid for process in processes("fleetps.main")} == running
     assert "would find other code" in hosts.bad(2, "sync")
