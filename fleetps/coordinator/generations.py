@@ -8,10 +8,13 @@ done after it goes back to the queue.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from fleet_config.errors import UserError
+from fleetps.checkpoint import fits
 from fleetps.checkpoint.choose import to_warm_start
+from fleetps.checkpoint.format import DamagedCheckpoint, data_record
 from fleetps.checkpoint.store import Checkpoint, open_checkpoint
 from fleetps.checkpoint.verify import verify
 from fleetps.coordinator.base import Base
@@ -149,6 +152,7 @@ class Generations:
 
     def start_again(self) -> None:
         """All processes of the job are new; the state is that of its former ones."""
+        self._check_data()
         for member in self._members.all_live():
             self._members.set_gone(member, "exited")
         self._store.set_job(
@@ -161,6 +165,14 @@ class Generations:
             tries=0,
         )
         self.open(COORDINATOR, "the job was started again", workers=self._workers)
+
+    def _check_data(self) -> None:
+        """The tasks of the state are about certain data, which may have been made anew since."""
+        for row in self._saved.saved()[:1]:
+            with suppress(DamagedCheckpoint):
+                checkpoint = open_checkpoint(row.path)
+                data = data_record(self._dataset)
+                fits.check_data(checkpoint.path, checkpoint.manifest, data)
 
     def begin(self) -> None:
         """The state is fresh: go on from what a checkpoint says, if there is one to go on from."""

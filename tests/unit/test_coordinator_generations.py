@@ -482,6 +482,12 @@ class TestTheWholeJob:
         with pytest.raises(UserError, match="was made with other data"):
             JobService(rig.job, other, again=True)
 
+    def test_so_are_data_that_were_made_anew(self, tmp_path):
+        rig = self.run_and_stop(tmp_path)
+        made_anew = make_dataset(tmp_path / "data", {"train": [60, 40], "test": [20]})
+        with pytest.raises(UserError, match="was made with other data"):
+            JobService(rig.job, made_anew, again=True)
+
     def test_a_finished_run_is_set_aside_with_its_checkpoints(self, tmp_path):
         rig = Rig(tmp_path, checkpoint={"every": {"epochs": 1}})
         rig.assemble()
