@@ -173,6 +173,11 @@ class CheckpointSection(Section):
     resume: Resume = "auto"
     warm_start: FilePath | None = None
 
+    @property
+    def has_upkeep(self) -> bool:
+        """Whether there is anything to do with one after it was made."""
+        return self.full_every > 1 or self.mirror is not None
+
 
 class Host(Section):
     """A machine on which scripts/ssh_cluster.py runs a part of the job.

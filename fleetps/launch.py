@@ -99,7 +99,7 @@ class _Launch:
         finally:
             if fleet is not None:
                 fleet.kill()
-            self._host.end(0)
+            self._host.end(0, lambda: self._stop.signal is not None)
             self._key_file.unlink(missing_ok=True)
 
     def _say_what_starts(self) -> None:

@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fleet_config.errors import (
     EXIT_OK,
@@ -126,25 +126,34 @@ class HostedCoordinator:
         sentence = f"the coordinator {happened}: {words}"
         return UserError(sentence) if code == EXIT_USER else TryAgain(sentence)
 
-    def end(self, patience: float) -> None:
-        """Wait until every live member has heard the end and left; then end it."""
+    def end(self, patience: float, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Wait until every live member has heard the end and left; then end it.
+
+        The last checkpoint of a job that is done gets the time to reach the mirror. `hurry` is
+        asked meanwhile whether to stop being patient.
+        """
         child, self._child = self._child, None
         if child is None:
             return
-        deadline = time.monotonic() + patience
-        while child.poll() is None and time.monotonic() < deadline:
-            status = self._status()
-            if status is None:
-                break
-            heartbeat = self._job.cluster.heartbeat
-            if not any_present(status.workers, heartbeat) and not any_present(
-                status.servers, heartbeat
-            ):
+        start = time.monotonic()
+        while child.poll() is None and not hurry():
+            seconds = time.monotonic() - start
+            status = (
+                self._status() if seconds < patience or self._job.checkpoint.has_upkeep else None
+            )
+            if status is None or not self._has_to_wait(status, seconds, patience):
                 break
             time.sleep(2 * _POLL_SECONDS)
         if self._client is not None:
             self._client.close()  # it lets open connections finish, ours too
         end_all([child], _END_SECONDS)
+
+    def _has_to_wait(self, status: Status, seconds: float, patience: float) -> bool:
+        if status.job == "done" and status.checkpoint.upkeep:
+            return seconds < self._job.cluster.deadlines.upkeep
+        heartbeat = self._job.cluster.heartbeat
+        present = any_present(status.workers, heartbeat) or any_present(status.servers, heartbeat)
+        return seconds < patience and present
 
     def _status(self) -> Status | None:
         try:

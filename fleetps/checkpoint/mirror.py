@@ -28,6 +28,16 @@ _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[0-9]{6,}-[0-9TZ]+")
 
 
+def check_url(url: str) -> None:
+    """Raises:
+    UserError: nothing on this machine can read such a URL.
+    """
+    try:
+        fsspec.get_filesystem_class(url.partition("://")[0])
+    except (ImportError, ValueError) as error:
+        raise UserError(f"checkpoint.mirror: {url}: can't be used: {error}") from None
+
+
 @dataclass(frozen=True)
 class Copy:
     """A complete checkpoint in the mirror."""
@@ -43,14 +53,10 @@ class Mirror:
     """
 
     def __init__(self, url: str, job_name: str) -> None:
-        """Raises:
-        UserError: nothing on this machine can read such a URL.
-        """
+        check_url(url)
         self.url = f"{url.rstrip('/')}/{job_name}"
         try:
             self._files, self._root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
-            raise UserError(f"checkpoint.mirror: {url}: can't be used: {error}") from None
         except Exception as error:  # each file system has its own ones
             raise TryAgain(f"checkpoint.mirror: {url}: {error}") from None
 

@@ -39,11 +39,6 @@ class Note(BaseModel):
     text: str
 
 
-def needed(job: Job) -> bool:
-    """Whether there is anything to do after a checkpoint."""
-    return job.checkpoint.full_every > 1 or job.checkpoint.mirror is not None
-
-
 def keep_up(job: Job) -> Iterator[Note]:
     """Make deltas and copies; what fails is tried again the next time."""
     wanted = job.checkpoint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleet_config.job import Job
 from fleetps.coordinator.events import EventLog
@@ -26,3 +27,4 @@ class Base:
     wall: Callable[[], float]
     servers: int
     workers: int
+    run_dir: Path

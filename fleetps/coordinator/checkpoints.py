@@ -17,6 +17,7 @@ from fleetps.coordinator.saved import SavedCheckpoints, done_slices, named
 from fleetps.coordinator.schema import CheckpointRow, JobRow
 from fleetps.coordinator.task_maker import TRAIN_SPLIT
 from fleetps.coordinator.task_queue import TaskQueue
+from fleetps.coordinator.upkeep import Upkeep
 
 _MOST_FAILURES = 3  # in a row
 _MINUTE = 60.0
@@ -36,6 +37,7 @@ class Checkpointing:
         self._every = base.job.checkpoint.every
         self._directory = Checkpoints(base.job.checkpoint_dir)
         self._saved = SavedCheckpoints(base.store)
+        self._upkeep = Upkeep(base.job, base.run_dir, base.clock)
 
     # -- when --
 
@@ -222,13 +224,36 @@ class Checkpointing:
             history=tuple(EpochResult.model_validate_json(text) for text in self._store.epochs()),
         )
 
+    # -- afterwards --
+
+    def keep_up(self) -> None:
+        """Look after what is done with the last one while training goes on; see `Upkeep.look`."""
+        for kind, text in self._upkeep.look(self._newest(), self._life.row.generation):
+            self._events.add(kind, COORDINATOR, text)
+
+    @property
+    def keeps_up(self) -> bool:
+        """Something is left to do, and the job neither failed nor was stopped."""
+        state = self._life.row.state
+        return state in ("running", "done") and self._upkeep.busy(self._newest())
+
+    def close(self) -> None:
+        """End what is being done."""
+        self._upkeep.stop()
+
+    def _newest(self) -> str:
+        return next((row.name for row in self._saved.saved()), "")
+
     def status(self) -> CheckpointStatus:
         """For people."""
         saved = next(iter(self._saved.saved()), None)
         failed = self._saved.failed_since(saved.number if saved else 0)
         pending = self._saved.open() is not None or bool(self._life.row.wanted)
         status = CheckpointStatus(
-            failures=len(failed), reason=failed[0].reason if failed else "", pending=pending
+            failures=len(failed),
+            reason=failed[0].reason if failed else "",
+            pending=pending,
+            upkeep=self.keeps_up,
         )
         if saved is None or saved.ended is None or saved.drained is None:
             return status

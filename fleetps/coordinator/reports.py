@@ -90,6 +90,7 @@ class CheckpointStatus(Message):
     failures: int = 0  # attempts that failed since then
     reason: str = ""  # why the last of these failed
     pending: bool = False  # one is being taken, or was asked for
+    upkeep: bool = False  # the last one is still being copied to the mirror, or made a delta
 
 
 class Failure(Message):

@@ -9,6 +9,7 @@ from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleetps.checkpoint import choose, fits
 from fleetps.checkpoint.format import data_record
+from fleetps.checkpoint.mirror import Mirror, check_url, fetch_newest
 from fleetps.checkpoint.store import Checkpoint, Checkpoints
 from fleetps.coordinator.progress import Progress, read_progress
 from fleetps.data.dataset import Dataset
@@ -23,6 +24,8 @@ def find(job: Job, dataset: Dataset) -> tuple[Checkpoint, Progress] | None:
         UserError: it is damaged, or doesn't fit the job or its data.
     """
     resume = job.checkpoint.resume
+    if job.checkpoint.mirror is not None:
+        check_url(job.checkpoint.mirror)  # better refused now than after a checkpoint
     if resume == "never":
         return None
     if isinstance(resume, Path):
@@ -39,7 +42,10 @@ def find(job: Job, dataset: Dataset) -> tuple[Checkpoint, Progress] | None:
 
 def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
     """Of a run that was not finished."""
-    newest = Checkpoints(job.checkpoint_dir).newest_valid(job, dataset.columns)
+    store = Checkpoints(job.checkpoint_dir)
+    if job.checkpoint.mirror is not None and not store.list():
+        _fetch(Mirror(job.checkpoint.mirror, job.job.name), store)
+    newest = store.newest_valid(job, dataset.columns)
     if newest is None:
         return None
     rows = job.job.epochs * dataset.split("train").rows
@@ -47,6 +53,20 @@ def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
         _log.info("%s is of a finished run: this one begins anew", newest.path)
         return None
     return newest
+
+
+def _fetch(mirror: Mirror, store: Checkpoints) -> None:
+    copies = mirror.list()
+    if not copies:
+        return
+    manifest = copies[0].manifest
+    rows = int(str(manifest.job.agreement["job.epochs"])) * manifest.data.rows
+    if manifest.progress.get("rows") == rows:
+        _log.info("%s has those of a finished run: this one begins anew", mirror.url)
+        return
+    fetched = fetch_newest(mirror, store)
+    if fetched is not None:
+        _log.info("%s was copied from %s", fetched.name, mirror.url)
 
 
 def _check_epochs(path: Path, progress: Progress, job: Job) -> None:

@@ -69,7 +69,7 @@ class JobService:
         events = self._events = EventLog(store, run_dir / EVENTS_FILE, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
         self._workers = workers
-        base = Base(job, dataset, store, events, clock, wall, servers, workers)
+        base = Base(job, dataset, store, events, clock, wall, servers, workers, run_dir)
         parts = make_parts(base)
         self._members = parts.members
         self._life = parts.life
@@ -104,6 +104,7 @@ class JobService:
 
     def close(self) -> None:
         with self._changes.lock:
+            self._checkpoints.close()
             self._store.close()
 
     # -- members --
@@ -292,13 +293,14 @@ class JobService:
     # -- the process around it --
 
     def tick(self) -> None:
-        """Look at all deadlines; call it about twice a second."""
+        """Look at all deadlines; call it about twice a second, always in the same thread."""
         with self._changes.change():
             self._watch.check()
+            self._checkpoints.keep_up()
 
     def ended(self) -> bool:
         """The job is over, and every member has left or has had the time to."""
         with self._changes.lock:
-            if not self._life.over:
+            if not self._life.over or self._checkpoints.keeps_up:
                 return False
             return not self._members.all_live() or self._watch.overdue()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fleet_config.job import Job
-from fleetps.checkpoint.upkeep import Note, needed
+from fleetps.checkpoint.upkeep import Note
 from fleetps.system.logtail import tail
 from fleetps.system.process import Child, describe_exit
 
@@ -19,8 +19,8 @@ _KILL_SECONDS = 5.0
 class Upkeep:
     """One round after each checkpoint, one at a time; what fails fails no job.
 
-    `due` may be called by anybody, all others by one thread that lives as long as the process: the
-    round's life is bound to it.
+    `look` is called by one thread that lives as long as the process: the round's life is bound to
+    it.
     """
 
     def __init__(
@@ -30,33 +30,37 @@ class Upkeep:
         self._work = run_dir / "work" / _LABEL
         self._log = run_dir / "logs" / f"{_LABEL}.log"
         self._clock = clock
-        self._due = False
+        self._seen: str | None = None
+        self._generation = 0
         self._child: Child | None = None
         self._since = 0.0
 
-    def due(self) -> None:
-        """There is a new checkpoint: a round is to begin, when the present one has ended."""
-        self._due = needed(self._job)
+    def busy(self, newest: str) -> bool:
+        """A round runs or is to begin; for `newest` see `look`."""
+        is_new = self._seen is not None and newest != self._seen
+        return self._child is not None or (is_new and self._job.checkpoint.has_upkeep)
 
-    @property
-    def busy(self) -> bool:
-        """A round runs or is to begin."""
-        return self._due or self._child is not None
+    def look(self, newest: str, generation: int) -> Iterator[tuple[str, str]]:
+        """See after the round; yields kind and text of each event that people should know of.
 
-    def look(self) -> Iterator[tuple[str, str]]:
-        """See after the round; yields kind and text of each event that people should know of."""
+        newest: name of the last checkpoint; a round begins with each that wasn't there when this
+            was called for the first time.
+        generation: of the job; when one begins, a checkpoint is loaded and nothing else done.
+        """
+        if self._seen is None or generation != self._generation:
+            self.stop()
+            self._seen, self._generation = newest, generation
         if self._child is not None:
             yield from self._watch(self._child)
-        if self._due and self._child is None:
-            self._due = False
+        if self._child is None and self.busy(newest):
+            self._seen = newest
             try:
                 self._child = self._start()
             except OSError as error:
                 yield "upkeep-failed", f"{self._work}: can't be written: {error.strerror}"
 
     def stop(self) -> None:
-        """No round runs any more, nor begins before there is another checkpoint."""
-        self._due = False
+        """No round runs any more; it is made up for after the next checkpoint."""
         if self._child is not None:
             _end(self._child)
             self._child = None

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,14 @@ def test_deltas_that_can_not_be_written(tmp_path: Path) -> None:
     )
 
 
-def events(upkeep: Upkeep) -> list[tuple[str, str]]:
+def events(upkeep: Upkeep, newest: str) -> list[tuple[str, str]]:
     """Until there is nothing left to do."""
-    found = list(upkeep.look())
+    found = list(upkeep.look(newest, 1))
     end = time.monotonic() + SECONDS
-    while upkeep.busy:
+    while upkeep.busy(newest):
         assert time.monotonic() < end
         time.sleep(0.02)
-        found += upkeep.look()
+        found += upkeep.look(newest, 1)
     return found
 
 
@@ -82,18 +83,26 @@ def test_the_process(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/mirror"
     job = job_with(tmp_path, mirror=url)
     upkeep = Upkeep(job, job.run_dir)
-    assert events(upkeep) == []
+    assert events(upkeep, "") == []
     made = make(job)
-    upkeep.due()
-    assert upkeep.busy
-    ((kind, text),) = events(upkeep)
+    assert upkeep.busy(made.name)
+    ((kind, text),) = events(upkeep, made.name)
     assert (kind, text.split(" in ")[0]) == ("mirrored", f"copied {made.name} to {url}/small")
+    assert events(upkeep, made.name) == []
     shutil.rmtree(job.checkpoint_dir)
     job.checkpoint_dir.write_text("")
-    upkeep.due()
-    ((kind, text),) = events(upkeep)
+    ((kind, text),) = events(upkeep, "000002")
     assert kind == "mirror-failed"
     assert "Not a directory" in text
+
+
+def begun(job: Job, directory: Path, clock: Callable[[], float] = time.monotonic) -> Upkeep:
+    """A round is running."""
+    upkeep = Upkeep(job, directory, clock)
+    assert list(upkeep.look("", 1)) == []
+    assert list(upkeep.look("000001", 1)) == []
+    assert upkeep.busy("000001")
+    return upkeep
 
 
 def test_one_that_takes_too_long(tmp_path: Path) -> None:
@@ -103,49 +112,51 @@ def test_one_that_takes_too_long(tmp_path: Path) -> None:
         cluster={"servers": 2, "deadlines": {"upkeep": 5}},
     )
     now = [0.0]
-    upkeep = Upkeep(job, job.run_dir, clock=lambda: now[0])
-    upkeep.due()
-    assert list(upkeep.look()) == []
-    assert list(upkeep.look()) == []
+    upkeep = begun(job, tmp_path, lambda: now[0])
     now[0] = 5.1
-    ((kind, text),) = upkeep.look()
+    ((kind, text),) = upkeep.look("000001", 1)
     assert kind == "upkeep-failed"
     assert text.endswith(" took more than 5 s (cluster.deadlines.upkeep)")
-    assert not upkeep.busy
+    assert not upkeep.busy("000001")
 
 
-def test_one_that_is_stopped(tmp_path: Path) -> None:
+def test_a_generation_ends_it(tmp_path: Path) -> None:
+    """A checkpoint is loaded then; the round is made up for after the next one."""
+    upkeep = begun(job_with(tmp_path, full_every=2), tmp_path)
+    process = upkeep._child
+    assert process is not None
+    assert list(upkeep.look("000001", 2)) == []
+    assert process.poll() is not None
+    assert not upkeep.busy("000001")
+    assert upkeep.busy("000002")
+
+
+def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
     upkeep = Upkeep(job_with(tmp_path, full_every=2), tmp_path)
-    upkeep.due()
-    list(upkeep.look())
-    upkeep.due()
-    upkeep.stop()
-    assert not upkeep.busy
-    assert list(upkeep.look()) == []
+    assert events(upkeep, "000007") == []
 
 
 @pytest.mark.parametrize("checkpoint", [{}, {"full_every": 1}])
 def test_nothing_to_do(tmp_path: Path, checkpoint: dict[str, Any]) -> None:
     upkeep = Upkeep(job_with(tmp_path, **checkpoint), tmp_path)
-    upkeep.due()
-    assert not upkeep.busy
+    assert events(upkeep, "") == []
+    assert not upkeep.busy("000001")
 
 
 def test_a_process_that_can_not_start(tmp_path: Path) -> None:
     job = job_with(tmp_path, full_every=2)
     upkeep = Upkeep(job, job.run_dir)
-    upkeep.due()
-    (job.run_dir / "work/upkeep/report.jsonl").mkdir(parents=True)
+    assert events(upkeep, "") == []
     place = job.run_dir / "work/upkeep"
-    assert events(upkeep) == [("upkeep-failed", f"{place}: can't be written: Is a directory")]
+    (place / "report.jsonl").mkdir(parents=True)
+    sentence = f"{place}: can't be written: Is a directory"
+    assert events(upkeep, "000001") == [("upkeep-failed", sentence)]
 
 
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
-    upkeep = Upkeep(job_with(tmp_path, full_every=2), tmp_path)
-    upkeep.due()
-    list(upkeep.look())
+    upkeep = begun(job_with(tmp_path, full_every=2), tmp_path)
     assert upkeep._child is not None
     os.kill(upkeep._child.pid, signal.SIGKILL)
-    ((kind, text),) = events(upkeep)
+    ((kind, text),) = events(upkeep, "000001")
     assert kind == "upkeep-failed"
     assert ": killed by SIGKILL (by hand, or by the kernel when memory ran out)" in text
