@@ -8,7 +8,7 @@ from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleet_config.sections import SyntheticData
 from fleetps.checkpoint.store import Checkpoints
-from fleetps.coordinator.runfiles import CHECKPOINTS
+from fleetps.coordinator.runfiles import CHECKPOINTS, STATE_FILE
 from fleetps.data.dataset import Dataset, load_dataset
 from fleetps.observe.display import Display, make_display
 from fleetps.system.rundir import RunDirectory
@@ -39,7 +39,7 @@ def new_run(
             ensure_dataset(job, display.note)
         if goes_on and _unfinished(job, run):
             display.note(
-                f"{run.path} holds an unfinished run with checkpoints: the job goes on from there "
+                f"{run.path} holds an unfinished run: the job goes on from its last checkpoint "
                 "(checkpoint.resume: never begins anew)"
             )
             yield run
@@ -51,7 +51,8 @@ def new_run(
 
 
 def _unfinished(job: Job, run: RunDirectory) -> bool:
-    if job.checkpoint.resume != "auto" or run.result_file.exists():
+    left = (run.path / STATE_FILE).exists() or (run.path / CHECKPOINTS).exists()
+    if job.checkpoint.resume != "auto" or run.result_file.exists() or not left:
         return False
     return bool(Checkpoints(job.checkpoint_dir).entries())
 

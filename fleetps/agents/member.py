@@ -37,6 +37,8 @@ _ROOT_CAUSE_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 1.0
 # What a child gets that has no work worth finishing: the job has failed.
 _LAST_GRACE_SECONDS = 1.0
+# Within these the kernel has taken back even the memory of a large server.
+_KILLED_SECONDS = 10.0
 
 
 class Member:
@@ -147,7 +149,7 @@ class Member:
         if child is not None:
             # At once: what it has learnt is of no use, and it may hang in a call to a dead server.
             child.kill()
-            child.wait(_LAST_GRACE_SECONDS)
+            child.wait(_KILLED_SECONDS)
         with self._stop.interrupting():
             self.check_place()
             self.membership.begin_again(self._address)

@@ -25,7 +25,7 @@ from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.progress import Progress
 from fleetps.coordinator.resume import find
 from fleetps.coordinator.saved import SAVED, WARM, SavedCheckpoints, count_as_done, rewind
-from fleetps.coordinator.schema import CheckpointRow
+from fleetps.coordinator.schema import CheckpointRow, JobRow
 from fleetps.coordinator.task_maker import TRAIN_SPLIT, TaskMaker
 from fleetps.coordinator.task_queue import TaskQueue
 
@@ -106,6 +106,7 @@ class Generations:
             goes_on=progress.goes_on,
             workers=needed,
             rows_leased=progress.rows,
+            train_seconds=row.train_seconds + self._in_training(row),
             barren=row.barren + 1,
             tries=row.tries + 1,
             tasks_since=0,
@@ -114,6 +115,10 @@ class Generations:
         where = _where(restore, progress)
         text = f"{reason}; generation {number} begins {where}; {lost} rows are trained again"
         self._tell(_GENERATION, who, text)
+
+    def _in_training(self, row: JobRow) -> float:
+        """Seconds of training that nobody has counted yet."""
+        return self._wall() - row.phase_started if row.phase == "train" else 0.0
 
     def _too_many(self, barren: int, tries: int) -> str:
         if barren >= _MOST_BARREN:

@@ -21,16 +21,23 @@ from fleet_config.errors import FleetError, Stopped, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.agents import hosting, membership, server_port
 from fleetps.agents.hosting import HostedCoordinator
-from fleetps.agents.membership import Membership
+from fleetps.agents.membership import Membership, NewGeneration
 from fleetps.agents.server_port import ServerPort
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
 
-def repeat(call: Callable[[], None]) -> None:
+def repeat(call: Callable[[], object]) -> None:
     """Call until it raises, at most 20 s."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         call()
+
+
+def repeat_until(true: Callable[[], bool]) -> None:
+    """At most 20 s."""
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
 
 
 class PaddlesPort(BaseHTTPRequestHandler):
@@ -119,6 +126,20 @@ def host(job: Job) -> Iterator[HostedCoordinator]:
     hosted.end(0)
 
 
+def coordinator_of(job: Job) -> psutil.Process:
+    return next(
+        process
+        for process in psutil.Process().children()
+        if str(job.run_dir / "job.json") in process.cmdline()
+    )
+
+
+def kill_coordinator(job: Job) -> None:
+    killed = coordinator_of(job)
+    killed.kill()
+    repeat_until(lambda: killed.status() == psutil.STATUS_ZOMBIE)
+
+
 class TestHostedCoordinator:
     def test_it_answers_and_ends(
         self, host: HostedCoordinator, monkeypatch: pytest.MonkeyPatch
@@ -147,14 +168,23 @@ class TestHostedCoordinator:
         sentence: str,
     ) -> None:
         host.start("127.0.0.1:0")
-        child = next(
-            process
-            for process in psutil.Process().children()
-            if str(job.run_dir / "job.json") in process.cmdline()
-        )
-        child.send_signal(number)
+        coordinator_of(job).send_signal(number)
         with pytest.raises(error, match=sentence):
             repeat(host.check)
+
+    def test_killed_it_is_started_again_where_it_was(
+        self, host: HostedCoordinator, job: Job
+    ) -> None:
+        host.start("127.0.0.1:0")
+        address = host.address
+        for _ in range(job.cluster.restarts):
+            kill_coordinator(job)
+            host.keep()
+            assert host.client.status().job == "waiting"
+        assert host.address == address
+        kill_coordinator(job)
+        with pytest.raises(TryAgain, match="killed by SIGKILL"):
+            host.keep()
 
     def test_a_port_in_use(self, host: HostedCoordinator, silent: str) -> None:
         with pytest.raises(TryAgain, match=rf"could not start: .*{silent}.* in use"):
@@ -213,6 +243,30 @@ class TestMembership:
         assert member.lose("it broke", ["last line"], -9) is None
         assert host.client.status().losses == ("worker 0: it broke; it is started again",)
         member.leave()
+
+    def test_a_new_generation_takes_everybody_out_of_what_they_do(
+        self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLEETPS_TOKEN", "t")
+        host.start("127.0.0.1:0")
+        server = Membership(job, "server", host.address, patience=5)
+        worker = Membership(job, "worker", host.address, patience=5)
+        server.join("127.0.0.1:1", 0)
+        worker.join("there", 0)
+        server.say("serving")
+        repeat_until(lambda: host.client.status().phase == "train")
+        with pytest.raises(NewGeneration):
+            server.lose("it broke", [], -9)
+        with pytest.raises(NewGeneration):
+            repeat(worker.end_heard)
+        worker.begin_again("there")
+        assert worker.end_heard() is None
+        server.begin_again("127.0.0.1:2")
+        worker.meet()
+        assert (worker.generation, worker.servers) == (1, ("127.0.0.1:2",))
+        assert host.client.status().servers[0].state == "registered"
+        server.leave()
+        worker.leave()
 
     def test_a_coordinator_that_is_gone(
         self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
