@@ -275,14 +275,15 @@ def publish(partial: Path, final: Path, manifest: Manifest) -> Checkpoint:
     (partial / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     for directory, _, files in os.walk(partial, topdown=False):
         for file in files:
-            _sync(Path(directory, file))
-        _sync(Path(directory))
+            sync(Path(directory, file))
+        sync(Path(directory))
     partial.rename(final)
-    _sync(final.parent)
+    sync(final.parent)
     return Checkpoint(final, manifest)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """What a file or directory is now outlives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

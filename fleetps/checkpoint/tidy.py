@@ -13,7 +13,7 @@ from pathlib import Path
 from fleet_config.errors import UserError
 from fleetps.checkpoint.chain import verify_chain
 from fleetps.checkpoint.format import DamagedCheckpoint
-from fleetps.checkpoint.store import THIN, Checkpoint, Checkpoints, publish
+from fleetps.checkpoint.store import THIN, Checkpoint, Checkpoints, publish, sync
 from fleetps.checkpoint.thin import thin
 
 _log = logging.getLogger(__name__)
@@ -84,3 +84,4 @@ def _replace(one: Checkpoint, delta: Checkpoint, work: Path) -> None:
         return
     one.path.rename(work / f"full-{one.name}")
     delta.path.rename(one.path)
+    sync(one.path.parent)
