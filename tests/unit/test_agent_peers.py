@@ -126,18 +126,16 @@ def host(job: Job) -> Iterator[HostedCoordinator]:
     hosted.end(0)
 
 
+def others(than: psutil.Process) -> list[psutil.Process]:
+    return [process for process in psutil.Process().children() if process.pid != than.pid]
+
+
+def is_coordinator(job: Job, process: psutil.Process) -> bool:
+    return str(job.run_dir / "job.json") in process.cmdline()
+
+
 def coordinator_of(job: Job) -> psutil.Process:
-    return next(
-        process
-        for process in psutil.Process().children()
-        if str(job.run_dir / "job.json") in process.cmdline()
-    )
-
-
-def kill_coordinator(job: Job) -> None:
-    killed = coordinator_of(job)
-    killed.kill()
-    repeat_until(lambda: killed.status() == psutil.STATUS_ZOMBIE)
+    return next(one for one in psutil.Process().children() if is_coordinator(job, one))
 
 
 class TestHostedCoordinator:
@@ -178,13 +176,15 @@ class TestHostedCoordinator:
         host.start("127.0.0.1:0")
         address = host.address
         for _ in range(job.cluster.restarts):
-            kill_coordinator(job)
-            host.keep()
+            killed = coordinator_of(job)
+            killed.kill()
+            while not any(is_coordinator(job, one) for one in others(killed)):
+                host.keep()
             assert host.client.status().job == "waiting"
         assert host.address == address
-        kill_coordinator(job)
+        coordinator_of(job).kill()
         with pytest.raises(TryAgain, match="killed by SIGKILL"):
-            host.keep()
+            repeat(host.keep)
 
     def test_a_port_in_use(self, host: HostedCoordinator, silent: str) -> None:
         with pytest.raises(TryAgain, match=rf"could not start: .*{silent}.* in use"):
