@@ -8,13 +8,12 @@ done after it goes back to the queue.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
 from fleet_config.errors import UserError
 from fleetps.checkpoint import fits
 from fleetps.checkpoint.choose import to_warm_start
-from fleetps.checkpoint.format import DamagedCheckpoint, data_record
+from fleetps.checkpoint.format import data_record
 from fleetps.checkpoint.store import Checkpoint, open_checkpoint
 from fleetps.checkpoint.verify import verify
 from fleetps.coordinator.base import Base
@@ -23,7 +22,7 @@ from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Members
 from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.progress import Progress
-from fleetps.coordinator.resume import find
+from fleetps.coordinator.resume import fetch_lost, find
 from fleetps.coordinator.saved import SAVED, WARM, SavedCheckpoints, count_as_done, rewind
 from fleetps.coordinator.schema import CheckpointRow, JobRow
 from fleetps.coordinator.task_maker import TRAIN_SPLIT, TaskMaker
@@ -157,6 +156,7 @@ class Generations:
 
     def start_again(self) -> None:
         """All processes of the job are new; the state is that of its former ones."""
+        fetch_lost(self._job)
         self._check_data()
         for member in self._members.all_live():
             self._members.set_gone(member, "exited")
@@ -173,11 +173,13 @@ class Generations:
 
     def _check_data(self) -> None:
         """The tasks of the state are about certain data, which may have been made anew since."""
-        for row in self._saved.saved()[:1]:
-            with suppress(DamagedCheckpoint):
+        for row in self._saved.saved():
+            try:
                 checkpoint = open_checkpoint(row.path)
-                data = data_record(self._dataset)
-                fits.check_data(checkpoint.path, checkpoint.manifest, data)
+            except UserError:
+                continue  # damaged or removed
+            fits.check_data(checkpoint.path, checkpoint.manifest, data_record(self._dataset))
+            return
 
     def begin(self) -> None:
         """The state is fresh: go on from what a checkpoint says, if there is one to go on from."""

@@ -43,8 +43,8 @@ def find(job: Job, dataset: Dataset) -> tuple[Checkpoint, Progress] | None:
 def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
     """Of a run that was not finished."""
     store = Checkpoints(job.checkpoint_dir)
-    if job.checkpoint.mirror is not None and not store.list():
-        _fetch(Mirror(job.checkpoint.mirror, job.job.name), store)
+    if mirror := _needed(job, store):
+        _fetch_unfinished(mirror, store)
     newest = store.newest_valid(job, dataset.columns)
     if newest is None:
         return None
@@ -55,7 +55,24 @@ def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
     return newest
 
 
-def _fetch(mirror: Mirror, store: Checkpoints) -> None:
+def fetch_lost(job: Job) -> None:
+    """Get the newest checkpoint back from the mirror if the job's directory has none.
+
+    Raises:
+        TryAgain: the mirror can't be read.
+    """
+    store = Checkpoints(job.checkpoint_dir)
+    if mirror := _needed(job, store):
+        _fetch(mirror, store)
+
+
+def _needed(job: Job, store: Checkpoints) -> Mirror | None:
+    """The mirror, if there is one and nothing here."""
+    url = job.checkpoint.mirror
+    return None if url is None or store.list() else Mirror(url, job.job.name)
+
+
+def _fetch_unfinished(mirror: Mirror, store: Checkpoints) -> None:
     copies = mirror.list()
     if not copies:
         return
@@ -64,6 +81,10 @@ def _fetch(mirror: Mirror, store: Checkpoints) -> None:
     if manifest.progress.get("rows") == rows:
         _log.info("%s has those of a finished run: this one begins anew", mirror.url)
         return
+    _fetch(mirror, store)
+
+
+def _fetch(mirror: Mirror, store: Checkpoints) -> None:
     fetched = fetch_newest(mirror, store)
     if fetched is not None:
         _log.info("%s was copied from %s", fetched.name, mirror.url)

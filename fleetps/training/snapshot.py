@@ -73,9 +73,16 @@ def save(
         paddle=paddle.__version__,
     )
     checkpoint = finish(partial, job, dataset, saved)
-    kept = job.checkpoint
-    Checkpoints(partial.parent).prune(kept.keep, kept.keep_every, kept.full_every)
+    _prune(job, Checkpoints(partial.parent))
     return checkpoint
+
+
+def _prune(job: Job, store: Checkpoints) -> None:
+    kept = job.checkpoint
+    try:
+        store.prune(kept.keep, kept.keep_every, kept.full_every)
+    except UserError as error:  # the new one is there all the same
+        log.error("old checkpoints were not removed: %s", error)
 
 
 def restore_servers(

@@ -15,7 +15,9 @@ SECONDS = 60
 def rig_with(tmp_path, **checkpoint):
     every = {"epochs": None, "tasks": 2}
     mirror = f"file://{tmp_path}/mirror"
-    rig = Rig(tmp_path, checkpoint={"every": every, "mirror": mirror, **checkpoint})
+    splits = {"train": [130], "test": [20]}
+    checkpoint = {"every": every, "mirror": mirror, **checkpoint}
+    rig = Rig(tmp_path, splits=splits, checkpoint=checkpoint)
     rig.service.tick()
     rig.assemble()
     return rig
@@ -53,6 +55,21 @@ def test_a_copy_is_made_and_found_again(tmp_path):
     assert (rig.job.checkpoint_dir / name / "manifest.json").is_file()
     rig.service.tick()
     assert not rig.service.status().checkpoint.upkeep
+
+
+def test_only_the_checkpoints_are_lost(tmp_path):
+    """They were on another disk than the coordinator's state."""
+    rig = rig_with(tmp_path, path=str(tmp_path / "elsewhere"))
+    names = [take_checkpoint(rig)]
+    until_kept_up(rig)
+    names.append(take_checkpoint(rig))
+    until_kept_up(rig)
+    rig.service.close()
+    shutil.rmtree(tmp_path / "elsewhere")
+    rig.service = JobService(rig.job, rig.dataset, again=True)
+    assert rig.service.status().rows_done == 100
+    assert rig.service.stop("enough").restore == str(tmp_path / "elsewhere" / names[1])
+    assert [entry.name for entry in (tmp_path / "elsewhere").iterdir()] == names[1:]
 
 
 def test_what_is_there_is_not_fetched(tmp_path):
