@@ -15,7 +15,7 @@ SECONDS = 60
 def rig_with(tmp_path, **checkpoint):
     every = {"epochs": None, "tasks": 2}
     mirror = f"file://{tmp_path}/mirror"
-    splits = {"train": [130], "test": [20]}
+    splits = {"train": [150], "test": [20]}
     checkpoint = {"every": every, "mirror": mirror, **checkpoint}
     rig = Rig(tmp_path, splits=splits, checkpoint=checkpoint)
     rig.service.tick()
