@@ -152,9 +152,22 @@ class Generations:
         done = {names[file]: ranges for file, ranges in progress.done.items()}
         return progress.model_copy(update={"done": done})
 
-    # -- a job that was started again --
+    # -- the beginning --
 
-    def start_again(self) -> None:
+    def begin(self, *, local: bool, again: bool) -> None:
+        """This coordinator begins; see `JobService`."""
+        row = self._store.job()
+        if row is None:
+            self._store.create_job(self._job.digest(), self._workers, self._wall())
+            self._events.add("created", COORDINATOR, f"job {self._job.job.name}")
+            if not local:
+                self._begin_afresh()
+        elif again or row.state not in ("waiting", "running"):
+            self._begin_again()
+        else:
+            self._events.add("restarted", COORDINATOR, "the coordinator goes on where it was")
+
+    def _begin_again(self) -> None:
         """All processes of the job are new; the state is that of its former ones."""
         fetch_lost(self._job)
         self._check_data()
@@ -181,7 +194,7 @@ class Generations:
             fits.check_data(checkpoint.path, checkpoint.manifest, data_record(self._dataset))
             return
 
-    def begin(self) -> None:
+    def _begin_afresh(self) -> None:
         """The state is fresh: go on from what a checkpoint says, if there is one to go on from."""
         found = find(self._job, self._dataset)
         if found is None:

@@ -83,24 +83,12 @@ class JobService:
         self._watch = Watch(base, parts)
         self._changes = Changes(base, parts, run_dir / RESULT_FILE)
         with self._changes.change():
-            self._begin(wall(), local=local, again=again)
+            self._generations.begin(local=local, again=again)
 
     @property
     def lost(self) -> TryAgain | None:
         """Why the state can't be kept any longer, if so."""
         return self._changes.lost
-
-    def _begin(self, now: float, *, local: bool, again: bool) -> None:
-        row = self._store.job()
-        if row is None:
-            self._store.create_job(self._job.digest(), self._workers, now)
-            self._events.add("created", COORDINATOR, f"job {self._job.job.name}")
-            if not local:
-                self._generations.begin()
-        elif again or row.state not in ("waiting", "running"):
-            self._generations.start_again()
-        else:
-            self._events.add("restarted", COORDINATOR, "the coordinator goes on where it was")
 
     def close(self) -> None:
         with self._changes.lock:
@@ -124,6 +112,7 @@ class JobService:
             followed = self._members.followed(role, instance, address, rank)
             if followed is not None:
                 self._losses.followed(followed, instance, address)
+        with self._changes.change():  # another one, as it may be refused
             member, new = self._members.join(role, instance, address, rank)
             if new:
                 self._events.add("registered", member.name, f"registered from {address}")

@@ -92,8 +92,6 @@ class Store:
     def _row(self, sql: str, *values: Any) -> Any:
         return self.sql(sql, *values).fetchone()
 
-    # -- the job --
-
     def create_job(self, digest: str, workers: int, now: float) -> None:
         self._db.execute(
             "INSERT INTO job VALUES (1, :digest, 'waiting', '', NULL, NULL, 0, 'rendezvous', :now, "
