@@ -6,18 +6,21 @@ import tempfile
 import threading
 from pathlib import Path
 
-from coordinator_rig import Rig, finish, work
+from coordinator_rig import Rig, finish, save, work
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fleetps.coordinator.messages import Task
+from fleetps.coordinator.messages import INITIALISED, Task
 
 _WORKERS = 3
 
 
 class Jobs(RuleBasedStateMachine):
-    """Keeps its own books beside the coordinator's."""
+    """Keeps its own books beside the coordinator's.
+
+    Tasks that are done are remembered as of the last checkpoint, too: a server's death goes back.
+    """
 
     @initialize(rows=st.lists(st.integers(1, 60), min_size=1, max_size=4))
     def begin(self, rows):
@@ -26,12 +29,16 @@ class Jobs(RuleBasedStateMachine):
         self.rig = Rig(
             self.root,
             job={"epochs": 2},
-            cluster={"workers": _WORKERS},
+            cluster={"workers": _WORKERS, "generations": 1_000},
             splits={"train": rows, "test": [10]},
+            checkpoint={"every": {"epochs": 1, "tasks": 2}},
         )
         self.rig.assemble()
         self.held: dict[str, list[Task]] = {f"w{i}": [] for i in range(_WORKERS)}
-        self.leased = self.done = 0
+        self.leased = 0
+        self.done: dict[int, int] = {}  # rows by task
+        self.saved: dict[int, int] = {}
+        self.trained = False  # in this generation
         self.failures: dict[int, int] = {}
 
     workers = st.sampled_from([f"w{i}" for i in range(_WORKERS)])
@@ -44,6 +51,10 @@ class Jobs(RuleBasedStateMachine):
             self.leased += lease.task.rows
         elif lease.kind == "flush":
             self.rig.service.arrive(worker, lease.name)
+        elif lease.kind == "chore":
+            name = save(self.rig.job, self.rig.dataset, lease)
+            self.rig.service.arrive(worker, lease.name, name)
+            self.saved = dict(self.done)
 
     @rule(worker=workers, pick=st.integers(0, 1))
     def finish(self, worker, pick):
@@ -51,7 +62,8 @@ class Jobs(RuleBasedStateMachine):
             task = self.held[worker].pop(pick)
             assert finish(self.rig.service, worker, task)
             assert finish(self.rig.service, worker, task)  # the answer to the first was lost
-            self.done += task.rows
+            self.done[task.id] = task.rows
+            self.trained |= task.training
 
     @rule(worker=workers, part=st.floats(0, 1))
     def progress(self, worker, part):
@@ -76,13 +88,24 @@ class Jobs(RuleBasedStateMachine):
     def restart(self):
         self.rig.restart()
 
+    @precondition(lambda self: self.trained and self.rig.service.status().phase != "finish")
+    @rule()
+    def lose_the_server(self):
+        assert self.rig.service.fail("s0", "killed", exit_code=-9, again=True).job == "running"
+        self.rig.begin_again("s0", *self.held)
+        self.rig.service.arrive("w0", INITIALISED)
+        for held in self.held.values():
+            held.clear()
+        self.done = dict(self.saved)
+        self.trained = False
+
     @precondition(lambda self: hasattr(self, "rig"))
     @invariant()
     def adds_up(self):
         self.rig.check_accounting()
         rows = self.rig.service.status().accounting
         assert rows.leased == self.leased
-        assert rows.done == self.done
+        assert rows.done == sum(self.done.values())
         assert rows.held == sum(task.rows for held in self.held.values() for task in held)
         assert rows.quarantined == 0
 
@@ -91,7 +114,7 @@ class Jobs(RuleBasedStateMachine):
             return
         for worker in self.held:
             self.rig.service.release(worker)
-        work(self.rig.service, *self.held)
+        self.rig.work(*self.held)
         status = self.rig.service.status()
         assert status.rows_done == status.rows_total
         assert status.accounting.done == status.accounting.total
