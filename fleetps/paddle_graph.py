@@ -105,6 +105,30 @@ def reshape_in_place(program: Any) -> None:
                 other._rename_input(source, target)
 
 
+def sum_bias_gradients_by_matmul(program: Any, ones: Any) -> None:
+    """Let the gradient of a row that `addmm` added to all rows be a product with ones.
+
+    Symptom: `addmm_grad` sums columns one number at a time, 4 to 8 % of a training step.
+
+    Args:
+        ones: [batch, 1] float32, a variable that is made before backward begins.
+    """
+    block = program.global_block()
+    for index in reversed(range(len(block.ops))):
+        op = block.ops[index]
+        if op.type != "addmm_grad" or block.var(op.input("Input")[0]).shape[0] != 1:
+            continue
+        (total,) = op.output("Input@GRAD")
+        op.desc.set_output("Input@GRAD", [])
+        block._insert_op(
+            index + 1,
+            type="matmul_v2",
+            inputs={"X": ones, "Y": block.var(op.input("Out@GRAD")[0])},
+            outputs={"Out": block.var(total)},
+            attrs={"trans_x": True, "trans_y": False},
+        )
+
+
 # What forward, backward and update consist of. Others are left alone: an operator that takes a
 # setting from a tensor would keep its first value.
 _CACHEABLE = {

@@ -222,6 +222,7 @@ def minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
         if any(map(_is_strict, _modes(job).values())):
             lookup = strict.without_first_gradients(lookup)
         network = build_network(job, dataset, lookup)
+        ones = paddle.ones_like(paddle.cast(network.label, "float32"))
         objective = network.loss_sum / network.batch
         factor = network.batch / tables.scale()
         strategy = fleet.DistributedStrategy()
@@ -231,6 +232,7 @@ def minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
         startup = paddle.static.default_startup_program()
     network = dataclasses.replace(network, program=objective.block.program)
     paddle_graph.scale_pushes(network.program, factor)
+    paddle_graph.sum_bias_gradients_by_matmul(network.program, ones)
     paddle_graph.reshape_in_place(network.program)
     flags = {**CLIENT_FLAGS, "pserver_communicate_compress_type": _COMPRESS[job.cluster.compress]}
     paddle_compat.describe_tables(lambda message: sparse.complete_description(job, message), flags)

@@ -95,3 +95,22 @@ def test_reshapes_in_place_change_no_value(static: None) -> None:
     after = executor.run(program, feed=feed, fetch_list=fetched)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_bias_gradients_by_matmul_are_the_same(static: None) -> None:
+    x = paddle.static.data("x", [-1, 3], "float32")
+    weight = paddle.static.create_parameter([3, 2], "float32")
+    bias = paddle.static.create_parameter([1, 2], "float32")
+    ones = paddle.ones_like(x[:, :1])
+    loss = paddle.sum(paddle.addmm(bias, x, weight) ** 2)
+    gradients = paddle.static.gradients([loss], [weight, bias])
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(paddle.static.default_startup_program())
+    feed = {"x": np.arange(15.0, dtype="float32").reshape(5, 3)}
+    before = executor.run(feed=feed, fetch_list=gradients)
+    program = loss.block.program
+    paddle_graph.sum_bias_gradients_by_matmul(program, ones)
+    assert sum(op.type == "matmul_v2" for op in program.global_block().ops) == 1
+    after = executor.run(program, feed=feed, fetch_list=gradients)
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
