@@ -41,8 +41,7 @@ def open_store(run_dir: Path, job: Job, *, new: bool, again: bool) -> Store:
             "set job.output to a directory that can be written"
         ) from error
     finished = False
-    if path.exists() and not new:
-        store = Store(path)
+    if path.exists() and not new and (store := _readable(path, again)) is not None:
         if _goes_on(store, job, again):
             return store
         row = store.job()
@@ -50,6 +49,16 @@ def open_store(run_dir: Path, job: Job, *, new: bool, again: bool) -> Store:
         store.close()
     set_aside(run_dir, [CHECKPOINTS] if finished else [])
     return Store(path)
+
+
+def _readable(path: Path, again: bool) -> Store | None:
+    try:
+        return Store(path)
+    except UserError as error:
+        if not again:
+            raise
+        _log.warning("%s; it is set aside", error)
+        return None
 
 
 def _goes_on(store: Store, job: Job, again: bool) -> bool:

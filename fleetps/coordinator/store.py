@@ -51,7 +51,7 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise UserError(
                 f"{path}: the coordinator's state is damaged ({error}); "
-                "start with --new to set it aside"
+                "move it away, and the job goes on from its last checkpoint"
             ) from error
 
     def _prepare(self) -> None:
@@ -65,7 +65,7 @@ class Store:
         elif version != SCHEMA_VERSION:
             raise UserError(
                 f"{self.path}: the coordinator's state has version {version} and this FleetPS "
-                f"reads version {SCHEMA_VERSION}; start with --new to set it aside"
+                f"reads version {SCHEMA_VERSION}; move it away"
             )
         elif (check := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(check)

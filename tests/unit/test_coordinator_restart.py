@@ -120,10 +120,11 @@ def test_a_damaged_state_file_is_named_with_the_mend(tmp_path):
     rig.service.close()
     state = rig.job.run_dir / "coordinator.sqlite"
     state.write_bytes(b"this is no database, " * 500)
-    with pytest.raises(UserError, match=r"coordinator\.sqlite: .* damaged .*start with --new"):
+    with pytest.raises(UserError, match=r"coordinator\.sqlite: .* damaged .*move it away"):
         rig.start()
-    rig.service = rig.start(new=True)
-    assert rig.state().job == "waiting"
+    rig.service = JobService(rig.job, rig.dataset, again=True)  # by a launcher, for example
+    assert rig.kinds() == ["created"]
+    assert list(rig.job.run_dir.glob("previous-*/coordinator.sqlite"))
 
 
 def test_a_damaged_page_is_found(tmp_path):
