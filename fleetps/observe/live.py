@@ -11,7 +11,7 @@ from rich.text import Text
 from fleetps.coordinator.reports import ServerStatus, Status, WorkerStatus
 from fleetps.observe.news import News
 from fleetps.observe.results import results_table
-from fleetps.observe.words import count, decimals, duration, epoch_line, phase_line
+from fleetps.observe.words import checkpoint_line, count, decimals, duration, epoch_line, phase_line
 
 # More members than fit on a screen are summed up in one line.
 _MOST_MEMBERS = 16
@@ -62,7 +62,12 @@ def job_panel(status: Status) -> RenderableType:
     for server in status.servers[:_MOST_MEMBERS]:
         servers.add_row(*_server_cells(server))
     return Group(
-        bar, workers, *_more(status.workers, "workers"), servers, *_more(status.servers, "servers")
+        bar,
+        workers,
+        *_more(status.workers, "workers"),
+        servers,
+        *_more(status.servers, "servers"),
+        Text(f"  {checkpoint_line(status.checkpoint)}"),
     )
 
 

@@ -1,6 +1,6 @@
 """How numbers and states are said, the same in every display."""
 
-from fleetps.coordinator.reports import EpochResult, Status
+from fleetps.coordinator.reports import CheckpointStatus, EpochResult, Status
 
 UNKNOWN = "-"
 
@@ -56,6 +56,18 @@ def progress_line(status: Status) -> str:
             1, f"{count(status.phase_rows_done)} of {count(status.phase_rows_total)} test rows"
         )
     return ", ".join(parts)
+
+
+def checkpoint_line(last: CheckpointStatus) -> str:
+    """The last checkpoint, and whether there is trouble with the next."""
+    if not last.number:
+        line = "no checkpoint yet"
+    else:
+        line = (
+            f"checkpoint {last.number}: {count(last.rows)} rows, {duration(last.age)} ago, "
+            f"pause {last.pause:.1f} s"
+        )
+    return f"{line}; {last.failures} failed since: {last.reason}" if last.failures else line
 
 
 def epoch_line(result: EpochResult, epochs: int) -> str:

@@ -25,7 +25,7 @@ from fleetps.observe.live import LiveDisplay, job_panel
 from fleetps.observe.logs import message_of, set_up_logging
 from fleetps.observe.news import News, Periodic
 from fleetps.observe.results import results_table
-from fleetps.observe.words import duration, epoch_line, progress_line
+from fleetps.observe.words import checkpoint_line, duration, epoch_line, progress_line
 
 
 def worker(rank: int = 0) -> WorkerStatus:
@@ -272,6 +272,17 @@ def test_each_recovery_and_each_failed_checkpoint_is_told_once() -> None:
     )  # fmt: skip
     assert news.troubles(first) == ()
     assert news.troubles(status(recoveries=("a", "b"))) == ("b",)
+
+
+def test_the_last_checkpoint_in_words() -> None:
+    none = CheckpointStatus()
+    assert checkpoint_line(none) == "no checkpoint yet"
+    last = CheckpointStatus(number=3, rows=75_000, age=65.0, pause=1.25)
+    said = "checkpoint 3: 75,000 rows, 1:05 ago, pause 1.2 s"
+    assert checkpoint_line(last) == said
+    failed = last.model_copy(update={"failures": 2, "reason": "the disk is full"})
+    assert checkpoint_line(failed) == f"{said}; 2 failed since: the disk is full"
+    assert said in drawn(job_panel(status(checkpoint=last)))
 
 
 def test_the_live_panel_shows_leads_and_the_servers_rows() -> None:
