@@ -72,6 +72,8 @@ _KEYS = {
     ("checkpoint", "every_minutes"): "checkpoint.every.minutes",
     ("checkpoint", "every_tasks"): "checkpoint.every.tasks",
     ("checkpoint", "dir"): "checkpoint.path",
+    ("checkpoint", "every", "full"): "checkpoint.full_every",
+    ("checkpoint", "every", "delta"): "checkpoint.full_every",
     ("optimizer", "grad_clip"): "optimizer.clip_norm",
     ("optimizer", "gradient_accumulation"): "optimizer.accumulate",
 }

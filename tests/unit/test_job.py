@@ -235,6 +235,13 @@ MISTAKES = {
     "checkpoint.every_epochs=1": (
         "checkpoint.every_epochs is not a known key; did you mean checkpoint.every.epochs?"
     ),
+    "checkpoint.every.full=10": (
+        "checkpoint.every.full is not a known key; did you mean checkpoint.full_every?"
+    ),
+    "checkpoint.mirror=/mnt/x": (
+        "checkpoint.mirror must be a URL, such as s3://bucket/checkpoints or file:///mnt/b, not "
+        "the text '/mnt/x'"
+    ),
     "checkpoint.every=2": "checkpoint.every must be a section (keys below it), not 2",
     "checkpoint.every.epochs=2": (
         "checkpoint.every.epochs is 2 but the job ends after 1 epochs, so it would make no "
