@@ -88,7 +88,7 @@ def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
             with JobView(host.client, display).running() as view:
                 _watch_coordinator(job, host, view, stop)
     finally:
-        host.end(job.cluster.deadlines.stop)
+        host.end(job.cluster.deadlines.stop, lambda: stop.signal is not None)
 
 
 def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: StopRequest) -> None:
@@ -124,7 +124,7 @@ def _host(job: Job, role: Role, stop: StopRequest, stack: ExitStack) -> HostedCo
     display = stack.enter_context(shown(job))
     stack.enter_context(new_run(job, display, stop, goes_on=True))
     host = HostedCoordinator(job, os.environ)
-    stack.callback(host.end, _LEAVE_SECONDS)
+    stack.callback(host.end, _LEAVE_SECONDS, lambda: stop.signal is not None)
     with stop.interrupting():
         host.start(_bind(coordinator_address(role)), again=True)
     return host

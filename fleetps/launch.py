@@ -121,6 +121,8 @@ class _Launch:
             time.sleep(_POLL_SECONDS)
         view.end(self._directory.logs)
         self._display.note(f"result: {self._directory.result_file}")
+        if (status := view.refresh()) is not None and status.checkpoint.upkeep:
+            self._display.note("the last checkpoint is still being copied or made a delta")
 
     def _check(self, fleet: Fleet, view: JobView) -> None:
         """Raise, after everything has been ended, what went other than well."""

@@ -129,31 +129,31 @@ class HostedCoordinator:
     def end(self, patience: float, hurry: Callable[[], bool] = lambda: False) -> None:
         """Wait until every live member has heard the end and left; then end it.
 
-        The last checkpoint of a job that is done gets the time to reach the mirror. `hurry` is
-        asked meanwhile whether to stop being patient.
+        The last checkpoint of a job that is done gets the time to reach the mirror, unless `hurry`.
         """
         child, self._child = self._child, None
         if child is None:
             return
         start = time.monotonic()
-        while child.poll() is None and not hurry():
+        while child.poll() is None:
             seconds = time.monotonic() - start
             status = (
                 self._status() if seconds < patience or self._job.checkpoint.has_upkeep else None
             )
-            if status is None or not self._has_to_wait(status, seconds, patience):
+            if status is None:
+                break
+            copies = status.job == "done" and status.checkpoint.upkeep and not hurry()
+            limit = self._job.cluster.deadlines.upkeep if copies else patience
+            if seconds >= limit or not (copies or self._anybody_in(status)):
                 break
             time.sleep(2 * _POLL_SECONDS)
         if self._client is not None:
             self._client.close()  # it lets open connections finish, ours too
         end_all([child], _END_SECONDS)
 
-    def _has_to_wait(self, status: Status, seconds: float, patience: float) -> bool:
-        if status.job == "done" and status.checkpoint.upkeep:
-            return seconds < self._job.cluster.deadlines.upkeep
+    def _anybody_in(self, status: Status) -> bool:
         heartbeat = self._job.cluster.heartbeat
-        present = any_present(status.workers, heartbeat) or any_present(status.servers, heartbeat)
-        return seconds < patience and present
+        return any_present(status.workers, heartbeat) or any_present(status.servers, heartbeat)
 
     def _status(self) -> Status | None:
         try:
