@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet_config.errors import TryAgain, UserError
+from fleet_config.errors import FleetError, TryAgain, UserError
 from fleetps.coordinator.base import Base
-from fleetps.coordinator.reports import MemberRole, MemberState
+from fleetps.coordinator.reports import MISSED_HEARTBEATS, MemberRole, MemberState
 from fleetps.coordinator.schema import MemberRow
 
 _MOST_NAMED = 5
 # A member that missed so many may be dead: another one that comes for its place gets it.
-DOUBTED_HEARTBEATS = 2.5
+_DOUBTED_HEARTBEATS = 2.5
 
 
 @dataclass
@@ -44,7 +44,9 @@ class Members:
         self._store = base.store
         self._clock = base.clock
         self._servers = base.servers
-        self._silence = base.job.cluster.heartbeat * DOUBTED_HEARTBEATS
+        self._silence = base.job.cluster.heartbeat * _DOUBTED_HEARTBEATS
+        self._missed = base.job.cluster.heartbeat * MISSED_HEARTBEATS
+        self._refused: dict[str, float] = {}  # since when, by address
         # The present generation, and how many workers must come before its work begins.
         self.generation = 0
         self._workers = base.workers
@@ -185,19 +187,29 @@ class Members:
                 "try again in a little while"
             )
         if rank >= self._servers:
-            raise UserError(
+            raise self._refusal(
+                address,
                 f"server {address} has no place: the job has {self._servers} "
-                f"server{'s' if self._servers != 1 else ''} (cluster.servers), ranks from 0"
+                f"server{'s' if self._servers != 1 else ''} (cluster.servers), ranks from 0",
             )
         self._check_address("server", address, rank)
 
     def _check_address(self, role: MemberRole, address: str, rank: int) -> None:
         for holder in self.live(role) if role == "server" else ():
             if holder.address == address and holder.rank != rank:
-                raise UserError(
+                raise self._refusal(
+                    address,
                     f"server {rank} and {holder.name} both give the address {address}; "
-                    "each server needs an endpoint of its own"
+                    "each server needs an endpoint of its own",
                 )
+
+    def _refusal(self, address: str, sentence: str) -> FleetError:
+        """A mistake, unless the new process takes the place of one that has just died."""
+        now = self._clock()
+        since = self._refused.setdefault(address, now)
+        if now - since < self._missed:
+            return TryAgain(f"{sentence}; or has one died that is not missed yet?")
+        return UserError(sentence)
 
     def seen(self, member: Member) -> None:
         member.last_seen = self._clock()

@@ -250,7 +250,7 @@ class TestServers:
     def test_but_not_of_one_that_lives(self, rig):
         with pytest.raises(TryAgain, match="server rank 1 is taken by"):
             rig.register("server", "pod", rank=1)
-        with pytest.raises(UserError, match="has no place"):
+        with pytest.raises(TryAgain, match="has no place"):
             rig.register("server", "pod")
 
     def test_one_that_will_not_come_back_ends_the_job(self, rig):

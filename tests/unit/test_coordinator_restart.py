@@ -83,6 +83,9 @@ def test_but_not_of_one_that_has(tmp_path):
     rig.assemble()
     rig.restart()
     rig.beat("s0")
+    with pytest.raises(TryAgain, match="has no place"):
+        rig.register("server", "other")
+    rig.pass_time(10, "s0")
     with pytest.raises(UserError, match="has no place: the job has 1 server "):
         rig.register("server", "other")
 
