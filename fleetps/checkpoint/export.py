@@ -47,11 +47,9 @@ def _write_table(checkpoint: Checkpoint, name: str, file: Path) -> None:
     record = checkpoint.manifest.tables[name]
     schema = pa.schema([("id", pa.int64()), ("values", pa.list_(pa.float32(), record.dim))])
     layout = layout_of(record)
-    chain = chain_of(checkpoint)
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for shard in range(record.shards):
-            rows = parse_rows(chain.shard(name, shard), layout)
-            writer.write_table(_arrow(rows, schema))
+        for block in chain_of(checkpoint).table(name):
+            writer.write_table(_arrow(parse_rows([block], layout), schema))
 
 
 def _arrow(rows: Rows, schema: pa.Schema) -> pa.Table:
