@@ -48,6 +48,8 @@ def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
     newest = store.newest_valid(job, dataset.columns)
     if newest is None:
         return None
+    if job.checkpoint.path is None and job.checkpoint.mirror is None:
+        return newest  # those of a finished run were set aside with it
     rows = job.job.epochs * dataset.split("train").rows
     if read_progress(str(newest.path), newest.manifest.progress).rows == rows:
         _log.info("%s is of a finished run: this one begins anew", newest.path)

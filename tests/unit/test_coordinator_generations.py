@@ -488,6 +488,20 @@ class TestTheWholeJob:
         with pytest.raises(UserError, match="was made with other data"):
             JobService(rig.job, made_anew, again=True)
 
+    def test_only_the_last_evaluation_is_left(self, tmp_path):
+        rig = Rig(tmp_path, checkpoint={"every": {"epochs": 1}})
+        rig.assemble()
+        while rig.service.status().phase != "evaluate":
+            rig.step("w0")
+        rig.service.close()
+        rig.job = make_job(tmp_path, cluster={"servers": 2})
+        rig.service = JobService(rig.job, rig.dataset, again=True, clock=rig.clock, wall=rig.clock)
+        rig.assemble()
+        rig.service.arrive("w0", INITIALISED)
+        (task,) = rig.work("w0", "w1")
+        assert not task.training
+        rig.check_accounting()
+
     def test_a_finished_run_is_set_aside_with_its_checkpoints(self, tmp_path):
         rig = Rig(tmp_path, checkpoint={"every": {"epochs": 1}})
         rig.assemble()
