@@ -44,8 +44,8 @@ class ServerAgent(Member):
                 _log.warning("%s", error)
                 time.sleep(_DNS_SECONDS)
             except TryAgain:
-                # The process of the generation before may just be ending.
-                if not self.membership.joined or time.monotonic() > since + _PORT_SECONDS:
+                # A server that was there before may just be ending; a large one takes its time.
+                if time.monotonic() > since + _PORT_SECONDS:
                     raise
                 time.sleep(_ASK_SECONDS)
 
