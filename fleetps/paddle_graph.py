@@ -125,7 +125,11 @@ def sum_bias_gradients_by_matmul(program: Any, ones: Any) -> None:
             type="matmul_v2",
             inputs={"X": ones, "Y": block.var(op.input("Out@GRAD")[0])},
             outputs={"Out": block.var(total)},
-            attrs={"trans_x": True, "trans_y": False},
+            attrs={
+                "trans_x": True,
+                "trans_y": False,
+                "op_role": op.attr("op_role"),  # else the program of the evaluation has it too
+            },
         )
 
 
