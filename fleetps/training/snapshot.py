@@ -61,8 +61,10 @@ def save(
     except OSError as error:
         raise UserError(f"{partial}: can't be written: {error.strerror}") from None
     ids = {name: paddle_compat.sparse_tables()[name] for name in job.tables}
+    start = time.monotonic()
     for table_id in ids.values():
         paddle_compat.save_table(table_id, str(partial / TABLES))
+    written = time.monotonic()
     saved = Saved(
         number=chore.number,
         generation=generation,
@@ -73,6 +75,8 @@ def save(
         paddle=paddle.__version__,
     )
     checkpoint = finish(partial, job, dataset, saved)
+    took = time.monotonic() - written
+    log.info("saved %s: engine %.2f s, verified %.2f s", partial, written - start, took)
     _prune(job, Checkpoints(partial.parent))
     return checkpoint
 
