@@ -11,6 +11,10 @@ from typing import Any
 import paddle
 from paddle.base import core
 
+# Symptom: without it an operator among the gradients stays in a clone for evaluation, which has no
+# gradients to give it.
+_BACKWARD = {"op_role": core.op_proto_and_checker_maker.OpRole.Backward}
+
 
 def unique(ids: Any) -> tuple[Any, Any]:
     """Each id once, in order of first occurrence, and the place of every id among them.
@@ -72,6 +76,7 @@ def scale_pushes(program: Any, factor: Any) -> None:
                     type="scale",
                     inputs={"X": gradient, "ScaleTensor": factor},
                     outputs={"Out": gradient},
+                    attrs=_BACKWARD,
                 )
 
 
@@ -125,11 +130,7 @@ def sum_bias_gradients_by_matmul(program: Any, ones: Any) -> None:
             type="matmul_v2",
             inputs={"X": ones, "Y": block.var(op.input("Out@GRAD")[0])},
             outputs={"Out": block.var(total)},
-            attrs={
-                "trans_x": True,
-                "trans_y": False,
-                "op_role": op.attr("op_role"),  # else the program of the evaluation has it too
-            },
+            attrs={"trans_x": True, "trans_y": False, **_BACKWARD},
         )
 
 
