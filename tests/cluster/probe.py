@@ -5,7 +5,8 @@
 The worker runs the product's own loop against the coordinator's logic in-process. It leaves dense
 values as `<moment>.npz` and the servers' tables as saved by Paddle in `<moment>/`, where moment is
 start, trained-0, evaluated-0 (after the first epoch's training and evaluation), trained-1 ... or
-end, and its own dense values before it asked the servers as `worker-<moment>.npz`.
+end, with AFTER_TASKS also task-0, task-1 ... (after each training task), and its own dense values
+before it asked the servers as `worker-<moment>.npz`.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class ProbeEngine(ServerEngine):
     """Leaves what the servers hold at every moment that a test may ask about."""
 
     _flushes = 0
+    _tasks = 0
 
     def build(
         self, job: Job, dataset: Dataset, on_batch: build.Hook, on_evaluated: build.Hook
@@ -91,6 +93,13 @@ class ProbeEngine(ServerEngine):
         self._written = _bytes_written()
         return self._programs
 
+    def task_done(self) -> None:
+        super().task_done()
+        if os.environ.get("AFTER_TASKS"):
+            super().flush()
+            self._leave(f"task-{self._tasks}")
+            self._tasks += 1
+
     def flush(self) -> None:
         """Called when an epoch is trained, and at the end."""
         super().flush()
@@ -103,7 +112,10 @@ class ProbeEngine(ServerEngine):
         self._leave("end")
         for table, pulls in self._pulls.items():
             np.savez(f"pulled-{table}.npz", *pulls)
-        for count in range(int(os.environ.get("SHRINKS", "0"))):
+        shrinks = int(os.environ.get("SHRINKS", "0"))
+        if shrinks:
+            paddle_compat.save_tables(str(Path("delta-before").absolute()), mode=1)
+        for count in range(shrinks):
             sparse.shrink(self._job, count)
             self._leave(f"shrunk-{count}")
         paddle_compat.save_tables(str(Path("delta").absolute()), mode=1)

@@ -138,6 +138,17 @@ def test_delta_save(tmp_path: Path, free_port: int) -> None:
     assert 3 < len(expected) < len(counts(data)) - 3
 
 
+def test_delta_save_after_a_decay(tmp_path: Path, free_port: int) -> None:
+    """It holds none of the rows, although all have changed: so checkpoints are compared instead."""
+    data, left = train(
+        tmp_path, free_port, shrinks=1, eviction={"decay": 0.5}, delta_threshold=1e-9
+    )
+    assert left.rows("delta-before").keys() == counts(data).keys()
+    before, after = left.rows("end"), left.rows("shrunk-0")
+    assert all(after[key][2] == pytest.approx(row[2] / 2) for key, row in before.items())
+    assert left.rows("delta") == {}
+
+
 def test_tables_of_different_width_and_rule(tmp_path: Path, free_port: int) -> None:
     adagrad = {"name": "adagrad", "learning_rate": 0.2, "initial_g2sum": 0.5, "initial_range": 0.0}
     tables = {"narrow": {"dim": 2, "rule": NAIVE}, "wide": {"dim": 5, "rule": adagrad}}
