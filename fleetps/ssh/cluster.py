@@ -78,7 +78,8 @@ class Cluster:
         """Show every process; TryAgain names the hosts that can't be asked."""
         async with self._reachable() as (remotes, errors):
             answers = await ask_some(remotes, errors, "status")
-        self._show(f"{self._job.job.name}: {job_line(answers.values())}")
+        line = job_line(answers.values(), all_asked=not errors)
+        self._show(f"{self._job.job.name}: {line}")
         for line in overview(self._places, answers, errors):
             self._show(line)
         raise_together(errors.values())

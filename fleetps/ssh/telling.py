@@ -28,8 +28,8 @@ def overview(places: Sequence[Placement], answers: Answers, errors: Errors) -> I
             yield f"    {name:<12} {'unknown' if lost else process_words(states.get(name))}"
 
 
-def job_line(answers: Iterable[Answer]) -> str:
-    """Where the job is, or how it has ended."""
+def job_line(answers: Iterable[Answer], *, all_asked: bool = True) -> str:
+    """Where the job is, or how it has ended. `all_asked` False: some hosts could not be."""
     seen = list(answers)
     status = job_status(seen)
     if status is not None:
@@ -39,8 +39,10 @@ def job_line(answers: Iterable[Answer]) -> str:
     if result:
         return f"done; {result}"
     states = [process for answer in seen for process in answer.processes]
-    if any(process.running for process in states):
+    if all_asked and any(process.running for process in states):
         return "the coordinator does not answer (yet)"
+    if not all_asked:
+        return "unknown, as not all hosts can be asked"
     return "ended" if states else "not started"
 
 

@@ -159,3 +159,4 @@ def test_what_status_shows(write) -> None:
     assert job_line([Answer(processes=(old,))]) == "ended"
     assert job_line([Answer(processes=(runs,))]) == "the coordinator does not answer (yet)"
     assert job_line([Answer(result="epoch 1/1: AUC 0.7")]) == "done; epoch 1/1: AUC 0.7"
+    assert job_line([], all_asked=False) == "unknown, as not all hosts can be asked"
