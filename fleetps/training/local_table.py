@@ -1,6 +1,6 @@
 """Sparse tables of the `local` role: the servers' rules as ordinary operators in one process.
 
-An independent route to the same mathematics, which makes it the baseline of the parity tests. A
+An independent route to the same mathematics, which makes it the baseline of every comparison. A
 table is an array of fixed size (`fleet_config.tables.local_rows`): ids are taken modulo all of its
 rows but the last, which stands for the padding id.
 """
