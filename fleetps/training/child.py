@@ -43,9 +43,14 @@ def run(body: Callable[[], None]) -> NoReturn:
     Never by a normal return: Paddle's threads crash the interpreter's own shutdown (signal 11). A
     mistake or a lost peer is left as one sentence in error.json for the agent.
     """
+    # Paddle has set up the root logger already, for warnings.
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr
+        level=logging.INFO,
+        format="%(asctime)s %(name)s %(message)s",
+        stream=sys.stderr,
+        force=True,
     )
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
     faulthandler.enable()
     # Each branch ends inside its `except`: after it, the traceback's objects die, and a Paddle data
     # set that is being read aborts the process in its destructor.
