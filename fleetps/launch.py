@@ -80,6 +80,7 @@ class _Launch:
         self._stop = stop
         self._key_file = directory.path / KEY_FILE
         with directory.writing():
+            self._key_file.unlink(missing_ok=True)  # a killed launcher has left its own
             env = with_token(os.environ, self._key_file)
         env[RUN_VARIABLE] = f"{job.job.name}-{secrets.token_hex(4)}"
         self._env = env

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -30,8 +33,10 @@ cluster:
   workers: {workers}
   heartbeat: 0.5
   restarts: {restarts}
+  generations: {generations}
   deadlines: {{rendezvous: {rendezvous}, stop: 8}}
-data: {{path: {data}, batch_size: 256}}
+data: {{path: {data}, batch_size: 256, task_rows: {task_rows}}}
+checkpoint: {{every: {{epochs: null, tasks: {checkpoint_tasks}}}}}
 tables: {{embedding: {{dim: 9}}}}
 mode: {mode}
 model: {{name: deepfm, params: {{hidden: [16]}}}}
@@ -49,6 +54,9 @@ def job_file(
     epochs: int = 1,
     rendezvous: int = 60,
     restarts: int = 3,
+    generations: int = 10,
+    task_rows: int | str = "auto",
+    checkpoint_tasks: int | str = "null",
     mode: str = "async",
 ) -> Path:
     """A small job; with many epochs it runs until something ends it."""
@@ -60,6 +68,9 @@ def job_file(
         epochs=epochs,
         rendezvous=rendezvous,
         restarts=restarts,
+        generations=generations,
+        task_rows=task_rows,
+        checkpoint_tasks=checkpoint_tasks,
         mode=mode,
         data=data,
         output=directory / "runs",
@@ -119,6 +130,29 @@ class Program:
         return f"--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
+class Roles:
+    """Processes of one job, each with its role in the environment."""
+
+    def __init__(self, directory: Path, job: Path, coordinator: str) -> None:
+        self._directory = directory
+        self._job = job
+        self._coordinator = coordinator
+
+    def start(self, label: str, **env: str) -> Program:
+        env = {"COORDINATOR": self._coordinator, **env}
+        return Program(
+            [*TRAIN, "--config", str(self._job)],
+            self._directory,
+            {name: value for name, value in env.items() if value},
+            label=label,
+        )
+
+
+def unused() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
 def wait_until(
     true: Callable[[], bool], seconds: float, what: str, more: Callable[[], str] = str
 ) -> None:
@@ -140,6 +174,40 @@ def one(*words: str, env: str = "") -> psutil.Process:
     found = [p for p in processes(*words) if not env or p.environ().get(name) == value]
     assert len(found) == 1, [_command(p) for p in found]
     return found[0]
+
+
+def kill(*words: str, env: str) -> None:
+    """The one process; what it leaves behind is gone too when this returns."""
+    victim = one(*words, env=env)
+    children = victim.children()
+    victim.kill()
+    for process in (victim, *children):
+        process.wait(20)
+
+
+def kill_everything() -> None:
+    """All processes of this test at once."""
+    for process in processes():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    nobody_left()
+
+
+def events(run: Path, kind: str) -> list[dict[str, str]]:
+    """What happened in a job."""
+    file = run / "events.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    found = [json.loads(line) for line in lines]
+    return [event for event in found if event["kind"] == kind]
+
+
+def all_rows_are_trained(run: Path, epochs: int, rows: int) -> None:
+    """`rows`: of an epoch, evaluation included."""
+    found = json.loads((run / "result.json").read_text())["accounting"]
+    assert found["total"] == found["done"] == epochs * rows
+    assert found["leased"] == found["done"] + found["returned"]
+    assert found["held"] == found["waiting"] == found["quarantined"] == 0
+    assert found["repeated"] == found["returned"]
 
 
 def nobody_left(seconds: float = END_SECONDS) -> None:

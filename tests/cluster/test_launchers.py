@@ -26,9 +26,19 @@ Fleetrun = Callable[..., Program]
 
 @pytest.fixture
 def fleetrun(tmp_path: Path, small_data: Path) -> Fleetrun:
-    def start(workers_option: str, *, epochs: int = FOREVER, servers: int = 1) -> Program:
+    def start(
+        workers_option: str, *, epochs: int = FOREVER, servers: int = 1, generations: int = 10
+    ) -> Program:
         # The environment that the launcher makes says how many there are, not the job file.
-        file = job_file(tmp_path, small_data, servers=3, workers=3, epochs=epochs, restarts=0)
+        file = job_file(
+            tmp_path,
+            small_data,
+            servers=3,
+            workers=3,
+            epochs=epochs,
+            restarts=0,
+            generations=generations,
+        )
         command = [FLEETRUN, f"--server_num={servers}", f"{workers_option}=2"]
         return Program([*command, str(ROOT / "train.py"), "--config", str(file)], tmp_path)
 
@@ -61,15 +71,28 @@ def test_a_job_ends_by_itself(fleetrun: Fleetrun, tmp_path: Path, workers_option
 @pytest.mark.parametrize(
     ("workers_option", "code"), [(NEWER, EXIT_TRY_AGAIN), (OLDER, -signal.SIGTERM)]
 )
-def test_a_lost_server_fails_the_launcher(
+def test_a_server_lost_too_often_fails_the_launcher(
     fleetrun: Fleetrun, tmp_path: Path, workers_option: str, code: int
 ) -> None:
-    program = training(fleetrun(workers_option))
+    program = training(fleetrun(workers_option, generations=0))
     one("fleetps.training.server").kill()
     assert program.exit_code(LAUNCHER_SECONDS) == code, program.everything()
     nobody_left()
     said = "server 0: its Paddle process ended: killed by SIGKILL"
     assert said in (tmp_path / "log/workerlog.0").read_text()
+
+
+@pytest.mark.parametrize("workers_option", [NEWER, OLDER])
+def test_a_lost_server_begins_again(
+    fleetrun: Fleetrun, tmp_path: Path, workers_option: str
+) -> None:
+    program = training(fleetrun(workers_option, epochs=4))
+    one("fleetps.training.server").kill()
+    assert program.exit_code(120) == EXIT_OK, program.everything()
+    nobody_left()
+    log = (tmp_path / "log/workerlog.0").read_text()
+    assert "generation 1 begins from the beginning" in log
+    assert "epoch 4/4: AUC" in log
 
 
 @pytest.mark.parametrize("workers_option", [NEWER, OLDER])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running_job import TRAIN, Program, job_file, nobody_left, wait_until
+from running_job import Roles, job_file, nobody_left, unused, wait_until
 
 from fleet_config.errors import EXIT_OK, EXIT_STOPPED, EXIT_TRY_AGAIN, EXIT_USER
 
@@ -19,24 +19,6 @@ pytestmark = pytest.mark.cluster
 FOREVER = 10_000  # epochs
 # Longer than the job's own deadline, far shorter than Paddle's 300 s.
 SECONDS = 25.0
-
-
-class Roles:
-    """Processes of one job, each with its role in the environment."""
-
-    def __init__(self, directory: Path, job: Path, coordinator: str) -> None:
-        self._directory = directory
-        self._job = job
-        self._coordinator = coordinator
-
-    def start(self, label: str, **env: str) -> Program:
-        env = {"COORDINATOR": self._coordinator, **env}
-        return Program(
-            [*TRAIN, "--config", str(self._job)],
-            self._directory,
-            {name: value for name, value in env.items() if value},
-            label=label,
-        )
 
 
 @pytest.fixture
@@ -53,11 +35,6 @@ def occupied() -> Iterator[int]:
     """A port that this process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
-
-
-def unused() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
 
 
 def test_only_role_and_coordinator(tmp_path: Path, small_data: Path, port: int) -> None:

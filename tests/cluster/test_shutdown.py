@@ -179,7 +179,7 @@ def test_a_crashed_worker_is_named_with_its_last_lines(launch: Launch) -> None:
 
 
 def test_a_killed_server_is_named_not_the_workers_that_miss_it(launch: Launch) -> None:
-    program = training(launch(servers=2, workers=2, epochs=FOREVER))
+    program = training(launch(servers=2, workers=2, epochs=FOREVER, generations=0))
     one("fleetps.training.server", env="FLEETPS_RANK=1").kill()
     assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
     nobody_left()
@@ -187,7 +187,7 @@ def test_a_killed_server_is_named_not_the_workers_that_miss_it(launch: Launch) -
 
 
 def test_a_server_that_ends_with_0_too_early_has_failed(launch: Launch) -> None:
-    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+    program = training(launch(servers=1, workers=1, epochs=FOREVER, generations=0))
     endpoint = one("fleetps.training.server").environ()["PADDLE_PSERVERS_IP_PORT_LIST"]
     assert ServerPort(endpoint, 1, 1).ask_to_stop()
     assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
@@ -205,8 +205,8 @@ def test_a_killed_agent_takes_its_child_along(launch: Launch, role: str) -> None
     assert "SIGKILL" in program.err
 
 
-def test_a_killed_coordinator_ends_the_job(launch: Launch) -> None:
-    program = training(launch(servers=1, workers=1, epochs=FOREVER))
+def test_a_coordinator_that_was_killed_too_often_ends_the_job(launch: Launch) -> None:
+    program = training(launch(servers=1, workers=1, epochs=FOREVER, restarts=0))
     one("fleetps.coordinator").kill()
     assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
     nobody_left()

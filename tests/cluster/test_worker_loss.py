@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_job import FLEETPS, Program, job_file, nobody_left, one, processes, wait_until
+from running_job import (
+    FLEETPS,
+    Program,
+    all_rows_are_trained,
+    events,
+    job_file,
+    kill,
+    nobody_left,
+    one,
+    processes,
+    wait_until,
+)
 
 from fleet_config.errors import EXIT_OK, EXIT_TRY_AGAIN
 
 pytestmark = pytest.mark.cluster
 
-ROWS = 20_000
-TEST_ROWS = 4_000
+ROWS = 24_000  # of an epoch, evaluation included
 Launch = Callable[..., Program]
 
 
@@ -29,28 +39,6 @@ def launch(tmp_path: Path, small_data: Path) -> Launch:
     return start
 
 
-def kill(*words: str, env: str) -> None:
-    """The one process; what it leaves behind is gone too when this returns."""
-    victim = one(*words, env=env)
-    children = victim.children()
-    victim.kill()
-    for process in (victim, *children):
-        process.wait(20)
-
-
-def all_rows_are_trained(run: Path, epochs: int) -> None:
-    rows = json.loads((run / "result.json").read_text())["accounting"]
-    assert rows["total"] == rows["done"] == epochs * (ROWS + TEST_ROWS)
-    assert rows["leased"] == rows["done"] + rows["returned"]
-    assert rows["held"] == rows["waiting"] == rows["quarantined"] == 0
-    assert rows["repeated"] == rows["returned"]
-
-
-def events(run: Path, kind: str) -> list[dict[str, str]]:
-    found = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    return [event for event in found if event["kind"] == kind]
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_worker_is_replaced(launch: Launch, tmp_path: Path, rank: int) -> None:
     """Rank 0 is the one that made the dense table: its replacement must not do so again."""
@@ -60,7 +48,7 @@ def test_a_killed_worker_is_replaced(launch: Launch, tmp_path: Path, rank: int) 
     assert program.exit_code(180) == EXIT_OK, program.everything()
     nobody_left()
     run = tmp_path / "runs/job"
-    all_rows_are_trained(run, 12)
+    all_rows_are_trained(run, 12, ROWS)
     (lost,) = events(run, "worker-lost")
     assert lost["who"] == f"worker {rank}"
     assert lost["text"].startswith("its Paddle process ended: killed by SIGKILL")
@@ -79,7 +67,7 @@ def test_a_killed_agent_is_replaced(launch: Launch, tmp_path: Path) -> None:
     assert program.exit_code(180) == EXIT_OK, program.everything()
     nobody_left()
     run = tmp_path / "runs/job"
-    all_rows_are_trained(run, 12)
+    all_rows_are_trained(run, 12, ROWS)
     (lost,) = events(run, "worker-lost")
     assert lost["who"] == "worker 1"
     assert lost["text"].startswith("its agent (process ")
@@ -92,7 +80,7 @@ def test_one_of_two_is_given_up(launch: Launch, tmp_path: Path) -> None:
     kill("fleetps.training.worker", env="PADDLE_TRAINER_ID=1")
     assert program.exit_code(180) == EXIT_OK, program.everything()
     nobody_left()
-    all_rows_are_trained(tmp_path / "runs/job", 6)
+    all_rows_are_trained(tmp_path / "runs/job", 6, ROWS)
     (lost,) = events(tmp_path / "runs/job", "worker-lost")
     assert lost["text"].endswith("; the job goes on without it")
 
@@ -127,13 +115,13 @@ def test_a_stopped_worker_does_not_hold_the_others_up(launch: Launch, tmp_path: 
     assert lost["text"].startswith("not heard of for")
     assert program.exit_code(120) == EXIT_OK, program.everything()
     nobody_left()
-    all_rows_are_trained(run, 8)
+    all_rows_are_trained(run, 8, ROWS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_in_mode_sync_the_one_that_died_is_named(launch: Launch, number: signal.Signals) -> None:
     """The others' processes wait in Gloo for ever, or crash: their agents end them."""
-    program = launch(workers=2, epochs=10_000, mode="sync")
+    program = launch(workers=2, epochs=10_000, mode="sync", generations=0)
     program.wait_for_output("AUC")
     one("fleetps.training.worker", env="PADDLE_TRAINER_ID=1").send_signal(number)
     assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
