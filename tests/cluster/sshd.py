@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from running_job import wait_until
 
+# SHLVL: a bash that sshd starts reads ~/.bashrc, but not one inside another. What is in there, and
+# how long it takes, is no matter of the tests.
 _CONFIG = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -24,7 +26,7 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-SetEnv {mark}={value}
+SetEnv {mark}={value} SHLVL=1
 """
 _MARK = "FLEETPS_TEST_MARK"
 # Where sshd, run as root, wants an empty directory.
