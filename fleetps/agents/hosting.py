@@ -37,6 +37,7 @@ _POLL_SECONDS = 0.05
 _START_SECONDS = 300.0
 _CALL_SECONDS = 2.0
 _EXIT_BUG = 1
+_HEAR_SECONDS = 1.5
 # More than it gives its own open connections.
 _END_SECONDS = 4.0
 
@@ -144,7 +145,9 @@ class HostedCoordinator:
                 break
             copies = status.job == "done" and status.checkpoint.upkeep and not hurry()
             limit = self._job.cluster.deadlines.upkeep if copies else patience
-            if seconds >= limit or not (copies or self._anybody_in(status)):
+            # A worker that has said that it is done still asks how the job ended.
+            heard = seconds >= min(patience, _HEAR_SECONDS)
+            if seconds >= limit or (heard and not (copies or self._anybody_in(status))):
                 break
             time.sleep(2 * _POLL_SECONDS)
         if self._client is not None:

@@ -59,7 +59,7 @@ class Losses:
         tasks = self._let_go(member)
         self._members.set_gone(member, "exited")
         self._events.add("left", member.name, f"left with {tasks} tasks" if tasks else "left")
-        if not self._members.took_part(member):
+        if self._life.over or not self._members.took_part(member):
             return
         if member.role == "server":
             self._server_lost(member, "ended before the job was done")
