@@ -86,11 +86,9 @@ class Job:
 
     def pids(self, *words: str) -> list[int]:
         """Of the job's processes whose command line has all these words."""
-        family = [
-            psutil.Process(self._process.pid),
-            *psutil.Process(self._process.pid).children(recursive=True),
-        ]
-        return [p.pid for p in family if all(word in " ".join(p.cmdline()) for word in words)]
+        launcher = psutil.Process(self._process.pid)
+        family = [launcher, *launcher.children(recursive=True)]
+        return [p.pid for p in family if all(word in command(p) for word in words)]
 
     def seconds_after(self, kill: Callable[[], None], trained: Callable[[Status], bool]) -> float:
         kill()
@@ -107,15 +105,33 @@ class Job:
         pause = status.checkpoint.pause if status else 0.0
         return pause, engine[-1], [float(seconds) for seconds in restores]
 
+    def start_again(self) -> None:
+        self._process.wait(PATIENCE)
+        self.start()
+
     def end(self) -> None:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(PATIENCE)
+
+
+def command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""
 
 
 def round_of(place: str, number: int) -> dict[str, float]:
     """One job; seconds by what was measured."""
     job = Job(place, f"{place}/{number}")
     job.start()
+    try:
+        return measure(job)
+    finally:
+        job.end()
+
+
+def measure(job: Job) -> dict[str, float]:
     found: dict[str, float] = {}
     saved = job.wait("a checkpoint", lambda s: s.checkpoint.number >= 1 and more(s, s, 1))
     found["rows of the table"] = sum(sum(server.rows.values()) for server in saved.servers)
@@ -136,13 +152,11 @@ def round_of(place: str, number: int) -> dict[str, float]:
     def kill_all() -> None:
         for pid in everybody:
             os.kill(pid, signal.SIGKILL)
-        job._process.wait()
-        job.start()
+        job.start_again()
 
     found["whole job"] = job.seconds_after(kill_all, lambda s: s.rows_per_second > 0)
     restores = job.checkpoint_seconds()[2]
     found["restore"] = restores[-1]
-    job.end()
     return found
 
 
