@@ -190,7 +190,7 @@ def test_a_damaged_state_file_is_named(coordinator, refused):
     code, text = refused()
     assert code == 2
     assert "coordinator.sqlite" in text
-    assert "start with --new" in text
+    assert "move it away" in text
 
 
 @pytest.mark.parametrize(
