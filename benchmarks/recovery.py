@@ -90,10 +90,17 @@ class Job:
         family = [launcher, *launcher.children(recursive=True)]
         return [p.pid for p in family if all(word in command(p) for word in words)]
 
-    def seconds_after(self, kill: Callable[[], None], trained: Callable[[Status], bool]) -> float:
-        kill()
+    def seconds_after(
+        self,
+        kill: Callable[[], None],
+        noticed: Callable[[Status], bool],
+        rows: Callable[[Status], int],
+    ) -> float:
+        """Until rows are trained that were not yet when the loss was noticed."""
         start = time.monotonic()
-        self.wait("training", trained)
+        kill()
+        then = rows(self.wait("the loss", noticed))
+        self.wait("training", lambda status: rows(status) > then)
         return time.monotonic() - start
 
     def checkpoint_seconds(self) -> tuple[float, float, list[float]]:
@@ -105,7 +112,10 @@ class Job:
         pause = status.checkpoint.pause if status else 0.0
         return pause, engine[-1], [float(seconds) for seconds in restores]
 
-    def start_again(self) -> None:
+    def kill_all(self) -> None:
+        """Every process at once; then the same command again."""
+        for pid in self.pids():
+            os.kill(pid, signal.SIGKILL)
         self._process.wait(PATIENCE)
         self.start()
 
@@ -133,46 +143,34 @@ def round_of(place: str, number: int) -> dict[str, float]:
 
 def measure(job: Job) -> dict[str, float]:
     found: dict[str, float] = {}
-    saved = job.wait("a checkpoint", lambda s: s.checkpoint.number >= 1 and more(s, s, 1))
+    saved = job.wait("a checkpoint", lambda s: s.checkpoint.number >= 1)
     found["rows of the table"] = sum(sum(server.rows.values()) for server in saved.servers)
     found["checkpoint pause"], found["engine's own save"], _ = job.checkpoint_seconds()
-    for what, words in (
-        ("worker", ["fleetps.training.worker"]),
-        ("server", ["fleetps.training.server"]),
-        ("coordinator", ["fleetps.coordinator", "--job"]),
-    ):
-        before = job.wait("training", lambda s: s.phase == "train")
-        pid = job.pids(*words)[0]
-        found[what] = job.seconds_after(
-            lambda pid=pid: os.kill(pid, signal.SIGKILL), after(what, before)
-        )
-    before = job.wait("a checkpoint", lambda s: not s.checkpoint.pending)
-    everybody = job.pids()
-
-    def kill_all() -> None:
-        for pid in everybody:
-            os.kill(pid, signal.SIGKILL)
-        job.start_again()
-
-    found["whole job"] = job.seconds_after(kill_all, lambda s: s.rows_per_second > 0)
-    restores = job.checkpoint_seconds()[2]
-    found["restore"] = restores[-1]
+    before = job.wait("training", lambda s: s.phase == "train")
+    pid = job.pids("fleetps.training.worker")[0]
+    rank = int(psutil.Process(pid).environ()["PADDLE_TRAINER_ID"])
+    found["worker"] = job.seconds_after(
+        lambda: os.kill(pid, signal.SIGKILL),
+        lambda s: s.workers_lost > before.workers_lost,
+        lambda s: next(worker.rows for worker in s.workers if worker.rank == rank),
+    )
+    found["server"] = job.seconds_after(
+        lambda: os.kill(job.pids("fleetps.training.server")[0], signal.SIGKILL),
+        lambda s: s.generation > before.generation,
+        lambda s: s.rows_done,
+    )
+    job.wait("training", lambda s: s.phase == "train")
+    found["coordinator"] = job.seconds_after(
+        lambda: os.kill(job.pids("fleetps.coordinator", "--job")[0], signal.SIGKILL),
+        lambda s: s.phase == "train",
+        lambda s: s.rows_done,
+    )
+    job.wait("no checkpoint under way", lambda s: not s.checkpoint.pending)
+    found["whole job"] = job.seconds_after(
+        job.kill_all, lambda s: s.phase == "train", lambda s: s.rows_done
+    )
+    found["restore"] = job.checkpoint_seconds()[2][-1]
     return found
-
-
-def after(what: str, before: Status) -> Callable[[Status], bool]:
-    """Whether rows are trained again, by the worker itself that was lost."""
-    if what == "worker":
-        return lambda s: s.workers_lost > before.workers_lost and more(before, s, 2)
-    if what == "server":
-        return lambda s: s.generation > before.generation and s.rows_per_second > 0
-    return lambda s: s.rows_done > before.rows_done
-
-
-def more(before: Status, now: Status, workers: int) -> bool:
-    """Whether so many workers have trained since."""
-    rows = {worker.rank: worker.rows for worker in before.workers}
-    return sum(worker.rows > rows.get(worker.rank, 0) for worker in now.workers) >= workers - 1
 
 
 def main() -> None:
