@@ -31,7 +31,11 @@ def test_a_stopped_process_is_replaced(tmp_path: Path, small_data: Path) -> None
     program.wait_for_output("coordinator on")
     address = (tmp_path / "runs" / "job" / "coordinator.address").read_text().strip()
     with CoordinatorClient(address, TOKEN) as client:
-        wait_until(lambda: all(w.rows for w in client.status().workers), 120, "both workers' rows")
+        wait_until(
+            lambda: [w.rows > 0 for w in client.status().workers] == [True, True],
+            120,
+            "rows of both workers",
+        )
     one("fleetps.training.worker", env="PADDLE_TRAINER_ID=1").send_signal(signal.SIGSTOP)
     assert program.exit_code(180) == 0, program.everything()
     events = (tmp_path / "runs" / "job" / "events.jsonl").read_text()

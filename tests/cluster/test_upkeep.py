@@ -85,7 +85,8 @@ def test_a_job_whose_directory_is_lost(tmp_path: Path) -> None:
 def test_a_warm_start(small_data: Path, tmp_path: Path) -> None:
     """Another job, other data and another optimizer; the weights are those of the first."""
     first_file = job_file(tmp_path, small_data, name="yesterday")
-    first = launch(first_file, "first")
+    every_epoch = "checkpoint.every={epochs: 1}"
+    first = launch(first_file, "first", every_epoch)
     assert first.exit_code(START_SECONDS) == 0, first.everything()
     yesterday = Checkpoints(tmp_path / "runs/yesterday/checkpoints").list()[0]
 
@@ -95,6 +96,7 @@ def test_a_warm_start(small_data: Path, tmp_path: Path) -> None:
     second = launch(
         file,
         "second",
+        every_epoch,
         f"checkpoint.warm_start={tmp_path}/runs/yesterday",
         "optimizer={name: momentum, learning_rate: 1.0e-30}",
     )
