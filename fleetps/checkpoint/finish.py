@@ -22,7 +22,6 @@ from fleetps import __version__
 from fleetps.checkpoint.format import (
     DENSE,
     DamagedCheckpoint,
-    FileRecord,
     JobRecord,
     Manifest,
     World,
@@ -34,7 +33,7 @@ from fleetps.checkpoint.format import (
 )
 from fleetps.checkpoint.rows import part_names
 from fleetps.checkpoint.store import Checkpoint, Checkpoints
-from fleetps.checkpoint.verify import check_rows, files_in, in_threads, sha256
+from fleetps.checkpoint.verify import check_rows, file_records, files_in, in_threads
 from fleetps.data.dataset import Dataset
 from fleetps.memory import worker_rows
 
@@ -91,7 +90,6 @@ def _manifest(partial: Path, job: Job, dataset: Dataset, saved: Saved) -> Manife
     for name, record in tables.items():
         check_rows(partial, name, record, servers)
     in_threads(lambda rank: _arrays(partial / optimizer_file(rank)), saved.ranks)
-    digests = in_threads(lambda name: sha256(partial / name), files)
     return Manifest(
         number=saved.number,
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -104,10 +102,7 @@ def _manifest(partial: Path, job: Job, dataset: Dataset, saved: Saved) -> Manife
         vocabulary=worker_rows(job, dataset.distinct_ids),
         dense=_arrays(partial / DENSE),
         progress=saved.progress,
-        files={
-            name: FileRecord(bytes=sizes[name], sha256=digest)
-            for name, digest in zip(files, digests, strict=True)
-        },
+        files=file_records(partial),
         versions={
             "fleetps": __version__,
             "paddle": saved.paddle,

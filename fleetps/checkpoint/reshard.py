@@ -18,14 +18,13 @@ from fleetps.checkpoint.chain import chain_of
 from fleetps.checkpoint.format import (
     TABLES,
     DamagedCheckpoint,
-    FileRecord,
     Manifest,
     TableRecord,
     World,
 )
 from fleetps.checkpoint.rows import part_names
 from fleetps.checkpoint.store import PARTIAL, Checkpoint, publish
-from fleetps.checkpoint.verify import files_in, in_threads, sha256
+from fleetps.checkpoint.verify import file_records, in_threads
 
 _BUFFERED = 1 << 26  # bytes
 _LEVEL = 1  # numbers gain little by more
@@ -94,12 +93,7 @@ def reshard(checkpoint: Checkpoint, out: Path, shards: Mapping[str, int], server
 def _manifest(
     manifest: Manifest, partial: Path, shards: Mapping[str, int], servers: int
 ) -> Manifest:
-    names = files_in(partial)
-    digests = in_threads(lambda name: sha256(partial / name), names)
-    files = {
-        name: FileRecord(bytes=(partial / name).stat().st_size, sha256=digest)
-        for name, digest in zip(names, digests, strict=True)
-    }
+    files = file_records(partial)
 
     def resharded(record: TableRecord, count: int) -> TableRecord:
         parts = [files[f"{record.directory}/{part}"] for part in part_names(servers, count)]

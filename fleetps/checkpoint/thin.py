@@ -29,10 +29,10 @@ from fleetps.checkpoint.chain import (
     removed_name,
     within,
 )
-from fleetps.checkpoint.format import FileRecord, Manifest, TableChanges, TableRecord
+from fleetps.checkpoint.format import Manifest, TableChanges, TableRecord
 from fleetps.checkpoint.rows import part_names
 from fleetps.checkpoint.store import Checkpoint
-from fleetps.checkpoint.verify import files_in, sha256
+from fleetps.checkpoint.verify import file_records
 
 _LEVEL = 1  # numbers gain little by more
 
@@ -135,10 +135,7 @@ def _link(source: Path, target: Path) -> None:
 def _manifest(
     manifest: Manifest, base: str, changes: dict[str, TableChanges], target: Path
 ) -> Manifest:
-    files = {
-        name: FileRecord(bytes=(target / name).stat().st_size, sha256=sha256(target / name))
-        for name in files_in(target)
-    }
+    files = file_records(target)
 
     def thinned(record: TableRecord, change: TableChanges) -> TableRecord:
         own = f"{record.directory}/"

@@ -91,6 +91,16 @@ def sha256(file: Path) -> str:
     return digest.hexdigest()
 
 
+def file_records(directory: Path) -> dict[str, FileRecord]:
+    """Size and checksum of each file in a checkpoint's directory, by name."""
+    names = files_in(directory)
+    digests = in_threads(lambda name: sha256(directory / name), names)
+    return {
+        name: FileRecord(bytes=(directory / name).stat().st_size, sha256=digest)
+        for name, digest in zip(names, digests, strict=True)
+    }
+
+
 def files_in(directory: Path) -> list[str]:
     """All files of a checkpoint but the manifest, relative to it, sorted."""
     found = (path for path in directory.rglob("*") if not path.is_dir())

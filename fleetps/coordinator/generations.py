@@ -14,8 +14,7 @@ from fleet_config.errors import UserError
 from fleetps.checkpoint import fits
 from fleetps.checkpoint.choose import to_warm_start
 from fleetps.checkpoint.format import data_record
-from fleetps.checkpoint.store import Checkpoint, open_checkpoint
-from fleetps.checkpoint.verify import verify
+from fleetps.checkpoint.store import Checkpoint, open_checkpoint, verify_links
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
@@ -136,8 +135,7 @@ class Generations:
         """The newest checkpoint that is as it was written; without any, the beginning."""
         for row in self._saved.saved():
             try:
-                for link in open_checkpoint(row.path).links():
-                    verify(link.path, link.manifest)
+                verify_links(open_checkpoint(row.path))
             except UserError as error:
                 self._events.add("checkpoint-damaged", COORDINATOR, f"{error}")
                 continue

@@ -76,7 +76,7 @@ def build_worker(job: Job, dataset: Dataset, on_batch: Hook, on_evaluated: Hook)
     names = sorted(p.name for p in base.all_parameters() if p.name not in job.tables)
     train, settle = {}, {}
     for name, mode in _modes(job).items():
-        updates = _Updates(job, dataset, network, names, mode, sends)
+        updates = _Updates(job, network, names, mode, sends)
         train[name], updated = updates.training(startup)
         settle[name] = _settling(job, base, names, updates.way)
         _call(on_batch, train[name], network.loss_sum, network.label)
@@ -113,7 +113,6 @@ class _Updates:
     """Makes the programs of one mode from the forward and backward pass."""
 
     job: Job
-    dataset: Dataset
     network: Network
     names: list[str]
     mode: Mode

@@ -178,9 +178,10 @@ class ServerEngine:
     def chore(self, chore: Chore) -> str:
         """See `Engine`."""
         if chore.action == "shrink":
-            before = self._rows()
+            servers = self._meeting.servers
+            before = snapshot.rows_of_tables(self._job, servers)
             sparse.shrink(self._job, chore.epoch)
-            after = self._rows()
+            after = snapshot.rows_of_tables(self._job, servers)
             evicted = {name: (before[name] - after[name], before[name]) for name in before}
             return ", ".join(
                 f"{gone} of {all_rows} rows of table {name} were evicted"
@@ -194,14 +195,6 @@ class ServerEngine:
             ).name
         except FleetError as error:
             return f"{SAVE_ERROR}{error}"
-
-    def _rows(self) -> dict[str, int]:
-        """How many rows all servers together hold, by table."""
-        ids = paddle_compat.sparse_tables()
-        return {
-            name: sum(snapshot.rows_per_server(self._meeting.servers, ids[name]))
-            for name in self._job.tables
-        }
 
     def leave_state(self, directory: Path) -> None:
         """See `Engine`."""

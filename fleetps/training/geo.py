@@ -174,8 +174,7 @@ def _send(shapes: dict[str, list[int]], sends: list[Operator]) -> Any:
             change = _lasting(before(name), shape) - _lasting(name, shape)
             # One that doesn't last would be gone when `send` looks for it.
             paddle.assign(change * share, _lasting(f"{name}@GRAD", shape))
-        for send in sends:
-            _append(send.type, send.inputs, send.outputs, send.attrs)
+        paddle_compat.append_ops(program, sends)
     return program
 
 

@@ -60,7 +60,8 @@ def save(
         _write(partial / DENSE, dense)
     except OSError as error:
         raise UserError(f"{partial}: can't be written: {error.strerror}") from None
-    ids = {name: paddle_compat.sparse_tables()[name] for name in job.tables}
+    tables = paddle_compat.sparse_tables()
+    ids = {name: tables[name] for name in job.tables}
     start = time.monotonic()
     for table_id in ids.values():
         paddle_compat.save_table(table_id, str(partial / TABLES))
@@ -70,7 +71,7 @@ def save(
         generation=generation,
         ranks=_ranks(partial),
         ids=ids,
-        rows={name: sum(rows_per_server(servers, table_id)) for name, table_id in ids.items()},
+        rows=rows_of_tables(job, servers),
         progress=chore.progress,
         paddle=paddle.__version__,
     )
@@ -102,7 +103,7 @@ def restore_servers(
     with loadable_tables(checkpoint, job) as tables:
         for name, record in checkpoint.manifest.tables.items():
             paddle_compat.load_table(ids[name], str(tables))
-            rows = sum(rows_per_server(servers, ids[name]))
+            rows = _rows(servers, ids[name])
             if rows != record.rows:
                 raise TryAgain(
                     f"the servers took {rows} of the {record.rows} rows of table {name} from "
@@ -114,15 +115,20 @@ def restore_servers(
     log.info("restored %s in %.1f s", checkpoint.path, time.monotonic() - start)
 
 
-def rows_per_server(servers: Sequence[str], table_id: int) -> list[int]:
-    """How many rows of a sparse table each server holds."""
-    found = []
+def rows_of_tables(job: Job, servers: Sequence[str]) -> dict[str, int]:
+    """How many rows all servers together hold, by table."""
+    ids = paddle_compat.sparse_tables()
+    return {name: _rows(servers, ids[name]) for name in job.tables}
+
+
+def _rows(servers: Sequence[str], table_id: int) -> int:
+    total = 0
     for rank, endpoint in enumerate(servers):
         rows = PaddlePort(endpoint, _ANSWER_SECONDS).rows(table_id)
         if rows is None:
             raise TryAgain(f"server {rank} ({endpoint}) doesn't say how many rows it holds")
-        found.append(rows)
-    return found
+        total += rows
+    return total
 
 
 def take_state(checkpoint: Checkpoint, rank: int, names: Sequence[str]) -> None:
