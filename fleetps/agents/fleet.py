@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet_config.job import Job
+from fleetps.agents.restarts import crashed, pause_before
 from fleetps.coordinator.reports import MemberRole
 from fleetps.observe.logs import message_of
 from fleetps.system.logtail import tail
@@ -26,11 +27,6 @@ ROLE_VARIABLES = (
 )
 
 _SERVERS_SECONDS = 4.0
-EXIT_BUG = 1
-
-
-# Before the first restart of a killed agent; doubled for each further one.
-_FIRST_PAUSE_SECONDS = 1.0
 
 
 @dataclass
@@ -51,8 +47,7 @@ class Agent:
     @property
     def died(self) -> bool:
         """It was killed or crashed, so it could say nothing itself."""
-        code = self.child.poll()
-        return code is not None and (code < 0 or code == EXIT_BUG)
+        return crashed(self.child.poll())
 
     def last_words(self) -> str:
         """Its last sentence, and how it ended."""
@@ -105,7 +100,7 @@ class Fleet:
 
     def restart_later(self, agent: Agent) -> None:
         """As the same instance, so that the coordinator knows it again."""
-        agent.starts_at = time.monotonic() + _FIRST_PAUSE_SECONDS * 2**agent.restarts
+        agent.starts_at = time.monotonic() + pause_before(agent.restarts)
         agent.restarts += 1
 
     def revive(self) -> None:

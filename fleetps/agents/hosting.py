@@ -21,6 +21,7 @@ from fleet_config.errors import (
 )
 from fleet_config.job import Job
 from fleetps.agents.membership import any_present
+from fleetps.agents.restarts import crashed
 from fleetps.coordinator.access import read_token
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.reports import Status
@@ -36,7 +37,6 @@ _POLL_SECONDS = 0.05
 # It may have to read a large checkpoint first.
 _START_SECONDS = 300.0
 _CALL_SECONDS = 2.0
-_EXIT_BUG = 1
 _HEAR_SECONDS = 1.5
 # More than it gives its own open connections.
 _END_SECONDS = 4.0
@@ -94,8 +94,11 @@ class HostedCoordinator:
     def keep(self) -> None:
         """Start it again where it was, if it was killed or crashed; raise if that is no use."""
         code = self._child.poll() if self._child is not None else None
-        crashed = code is not None and (code < 0 or code == _EXIT_BUG) and code != -signal.SIGTERM
-        if not crashed or self._restarts >= self._job.cluster.restarts:
+        if (
+            not crashed(code)
+            or code == -signal.SIGTERM
+            or self._restarts >= self._job.cluster.restarts
+        ):
             return self.check()
         _log.warning("%s; it is started again", self.death())
         self._restarts += 1

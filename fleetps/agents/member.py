@@ -19,6 +19,7 @@ from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, paddle_environment
 from fleetps.agents.membership import OVER, Membership, NewGeneration, end_of
 from fleetps.agents.paddle_launcher import launcher_pid
+from fleetps.agents.restarts import pause_before
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import MemberRole
 from fleetps.system.logtail import tail
@@ -33,8 +34,6 @@ POLL_SECONDS = 0.1
 _ASK_SECONDS = 0.3
 # A peer's death often shows first as a crash here; its own agent gets this long to report it.
 _ROOT_CAUSE_SECONDS = 2.0
-# Before the first replacement of a dead child; doubled for each further one.
-_FIRST_PAUSE_SECONDS = 1.0
 # What a child gets that has no work worth finishing: the job has failed.
 _LAST_GRACE_SECONDS = 1.0
 # Within these the kernel has taken back even the memory of a large server.
@@ -238,7 +237,7 @@ class Member:
         end = self.membership.lose(reason, tail(child.log), code)
         if end is not None:
             return end
-        pause = _FIRST_PAUSE_SECONDS * 2**self._restarts
+        pause = pause_before(self._restarts)
         _log.warning("starting it again in %g s", pause)
         end = self._wait_until_over(pause)
         if end is None and self._stop.signal is not None:
