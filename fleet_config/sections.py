@@ -99,7 +99,7 @@ class ClusterSection(Section):
     # Not counted on the spot: peers on unlike machines would disagree about the table shards.
     server_cores: Annotated[int, Field(ge=1, le=1024)] = 4
     heartbeat: Annotated[float, Field(ge=0.1, le=60)] = 2.0
-    # How often a worker that died is started again before it is given up.
+    # How often in a row a process that died is started again before it is given up.
     restarts: CountOrZero = 3
     # How often in a row a job begins again from the same checkpoint before it fails.
     generations: CountOrZero = 10

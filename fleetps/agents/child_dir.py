@@ -7,6 +7,7 @@ from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleetps.system.logtail import exception
 from fleetps.system.process import describe_exit
+from fleetps.system.pulse_file import WORKED_FILE
 
 _JOB = "job.json"
 _ERROR = "error.json"
@@ -21,7 +22,7 @@ class ChildDirectory:
         """Write the job file; nothing is left that an earlier process said."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in (_ERROR, _TABLES):
+            for name in (_ERROR, _TABLES, WORKED_FILE):
                 (self.path / name).unlink(missing_ok=True)
             (self.path / _JOB).write_text(job.model_dump_json(indent=2), encoding="utf-8")
         except OSError as error:
@@ -37,6 +38,10 @@ class ChildDirectory:
             return {str(name): int(table_id) for name, table_id in found.items()}
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
+
+    def worked(self) -> bool:
+        """The process has done a task, so it isn't one that can't but die."""
+        return (self.path / WORKED_FILE).exists()
 
     def say(self, reason: str) -> None:
         """Why the agent ends the process, in place of the words it can't find itself."""

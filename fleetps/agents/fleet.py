@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet_config.job import Job
-from fleetps.agents.restarts import crashed, pause_before
+from fleetps.agents.restarts import Restarts, crashed
 from fleetps.coordinator.reports import MemberRole
 from fleetps.observe.logs import message_of
 from fleetps.system.logtail import tail
@@ -36,7 +36,7 @@ class Agent:
     instance: str
     role: Mapping[str, str]
     child: Child
-    restarts: int = 0
+    restarts: Restarts
     starts_at: float | None = None  # while it waits for its next start
     given_up: bool = False
 
@@ -81,7 +81,9 @@ class Fleet:
 
     def _agent(self, kind: MemberRole, rank: int, role: Mapping[str, str]) -> Agent:
         instance = f"{kind}-{rank}-{uuid.uuid4().hex[:8]}"
-        return Agent(kind, rank, instance, role, self._process(kind, rank, instance, role))
+        restarts = Restarts(self._job.cluster.restarts)
+        process = self._process(kind, rank, instance, role)
+        return Agent(kind, rank, instance, role, process, restarts)
 
     def _process(
         self, kind: MemberRole, rank: int, instance: str, role: Mapping[str, str]
@@ -96,12 +98,13 @@ class Fleet:
 
     def may_restart(self, agent: Agent) -> bool:
         """One that died; those that ended by themselves said why."""
-        return agent.died and agent.restarts < self._job.cluster.restarts
+        agent.restarts.died()
+        return agent.died and agent.restarts.left
 
     def restart_later(self, agent: Agent) -> None:
         """As the same instance, so that the coordinator knows it again."""
-        agent.starts_at = time.monotonic() + pause_before(agent.restarts)
-        agent.restarts += 1
+        agent.starts_at = time.monotonic() + agent.restarts.pause()
+        agent.restarts.again()
 
     def revive(self) -> None:
         """In a new generation every worker is needed; those that were given up get one more try."""
@@ -116,6 +119,7 @@ class Fleet:
             if agent.starts_at is not None and time.monotonic() >= agent.starts_at:
                 agent.starts_at = None
                 agent.child = self._process(agent.kind, agent.rank, agent.instance, agent.role)
+                agent.restarts.began()
 
     def failed(self) -> Agent | None:
         """One that ended other than well, and about which nothing was decided yet."""

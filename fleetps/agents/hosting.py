@@ -21,7 +21,7 @@ from fleet_config.errors import (
 )
 from fleet_config.job import Job
 from fleetps.agents.membership import any_present
-from fleetps.agents.restarts import crashed
+from fleetps.agents.restarts import Restarts, crashed
 from fleetps.coordinator.access import read_token
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.reports import Status
@@ -51,7 +51,7 @@ class HostedCoordinator:
         self._env = env
         self._child: Child | None = None
         self._client: CoordinatorClient | None = None
-        self._restarts = 0
+        self._restarts = Restarts(job.cluster.restarts)
 
     @property
     def client(self) -> CoordinatorClient:
@@ -77,6 +77,7 @@ class HostedCoordinator:
         command += ["--bind", bind, *(["--again"] if again else [])]
         log = self._run.logs / "coordinator.log"
         child = self._child = Child("coordinator", command, log=log, env=self._env)
+        self._restarts.began()
         deadline = time.monotonic() + _START_SECONDS
         while not address_file.exists():
             if child.wait(_POLL_SECONDS) is not None:
@@ -94,14 +95,13 @@ class HostedCoordinator:
     def keep(self) -> None:
         """Start it again where it was, if it was killed or crashed; raise if that is no use."""
         code = self._child.poll() if self._child is not None else None
-        if (
-            not crashed(code)
-            or code == -signal.SIGTERM
-            or self._restarts >= self._job.cluster.restarts
-        ):
+        if not crashed(code) or code == -signal.SIGTERM:
+            return self.check()
+        self._restarts.died()
+        if not self._restarts.left:
             return self.check()
         _log.warning("%s; it is started again", self.death())
-        self._restarts += 1
+        self._restarts.again()
         self.start(self.address)
         return None
 

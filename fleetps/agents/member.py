@@ -19,7 +19,7 @@ from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, paddle_environment
 from fleetps.agents.membership import OVER, Membership, NewGeneration, end_of
 from fleetps.agents.paddle_launcher import launcher_pid
-from fleetps.agents.restarts import pause_before
+from fleetps.agents.restarts import Restarts
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import MemberRole
 from fleetps.system.logtail import tail
@@ -57,7 +57,7 @@ class Member:
         self.on_end: Callable[[], None] = lambda: None
         self._stop = stop
         self._patience = patience
-        self._restarts = 0
+        self._restarts = Restarts(job.cluster.restarts)
         self._running: Child | None = None
         self._run_dir = RunDirectory(job.run_dir)
 
@@ -134,7 +134,7 @@ class Member:
                 self._wait_for_servers()
             child = self._running = self._start()
             while self._supervise(child):
-                self._restarts += 1
+                self._restarts.again()
                 child = self._running = self._start()
         except NewGeneration as news:
             _log.warning("%s of the job has begun: the Paddle process begins again", news)
@@ -217,6 +217,7 @@ class Member:
         raise end_of(end)
 
     def _child_ended(self, child: Child, code: int) -> bool:
+        self._restarts.died(useful=self.child_directory().worked())
         end = self.membership.end_now()
         if end is None and self.completes(code):
             end = self._wait_for_end()
@@ -237,7 +238,7 @@ class Member:
         end = self.membership.lose(reason, tail(child.log), code)
         if end is not None:
             return end
-        pause = pause_before(self._restarts)
+        pause = self._restarts.pause()
         _log.warning("starting it again in %g s", pause)
         end = self._wait_until_over(pause)
         if end is None and self._stop.signal is not None:
@@ -247,10 +248,9 @@ class Member:
     def _give_up(self, child: Child, code: int) -> JobState:
         """The job's end; TryAgain: the others go on, and this member isn't needed to the end."""
         reason = self.child_directory().reason(code, child.log)
-        if self._restarts:
+        if times := self._restarts.in_a_row:
             reason += (
-                f"; it had been started again {self._restarts} "
-                f"time{'s' * (self._restarts > 1)} (cluster.restarts)"
+                f"; it had been started again {times} time{'s' * (times > 1)} (cluster.restarts)"
             )
         answer = self._fail(child, reason, code)
         if answer.job in OVER:

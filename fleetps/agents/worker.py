@@ -72,7 +72,7 @@ class WorkerAgent(Member):
         return stopped or "sync" in self.job.mode_names or not self.starts_again(code)
 
     def starts_again(self, code: int) -> bool:
-        return code not in (0, EXIT_USER) and self._restarts < self.job.cluster.restarts
+        return code not in (0, EXIT_USER) and self._restarts.left
 
     def finish(self, child: Child) -> None:
         code = child.wait(self.job.cluster.deadlines.stop)

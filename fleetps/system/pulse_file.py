@@ -1,10 +1,11 @@
-"""The file by which a worker process shows its agent that it lives: its time of change."""
+"""Files by which a worker process shows its agent that it lives, and that it gets work done."""
 
 import os
 import time
 from pathlib import Path
 
-PULSE_FILE = "pulse"
+PULSE_FILE = "pulse"  # by its time of change
+WORKED_FILE = "worked"  # there once a task is done
 
 
 def give_time(directory: Path, seconds: float) -> None:

@@ -38,6 +38,7 @@ from fleetps.coordinator.protocol import Coordinator
 from fleetps.coordinator.service import JobService
 from fleetps.coordinator.tasks import where
 from fleetps.data.dataset import Dataset
+from fleetps.system.pulse_file import WORKED_FILE
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.evaluate import ScoreCounter
 from fleetps.training.feed import DataError, Feed, LoadingTask
@@ -196,7 +197,9 @@ class Worker:
 
 
 def _heed(answer: TaskAnswer, task: Task) -> None:
-    if not answer.accepted:
+    if answer.accepted:
+        Path(WORKED_FILE).touch()
+    else:
         log.warning("task %d: %s", task.id, answer.note)
 
 

@@ -19,10 +19,12 @@ from fleetps.agents import paddle_launcher
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, local_environment, paddle_environment
 from fleetps.agents.membership import any_present, end_of
+from fleetps.agents.restarts import Restarts
 from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import ServerStatus
 from fleetps.main import main, sizes_of
+from fleetps.system.pulse_file import WORKED_FILE
 from fleetps.system.signals import StopRequest
 
 
@@ -188,6 +190,50 @@ class TestDeadWorkers:
     def test_whether_a_peer_may_be_the_cause(self, tmp_path, mode, restarts, code, waits) -> None:
         agent = worker_agent(tmp_path, mode=mode, cluster={"restarts": restarts})
         assert agent.follows(code) == waits
+
+
+class TestRestarts:
+    """Three in a row, as by default."""
+
+    def lives(self, monkeypatch, *lives: tuple[float, bool | None]) -> list[float]:
+        """One after the other, with its seconds and whether it did a task: pauses that follow."""
+        clock = [0.0]
+        monkeypatch.setattr("fleetps.agents.restarts.time.monotonic", lambda: clock[0])
+        restarts, pauses = Restarts(3), []
+        for seconds, useful in lives:
+            restarts.began()
+            clock[0] += seconds
+            restarts.died(useful=useful)
+            if not restarts.left:
+                break
+            pauses.append(restarts.pause())
+            restarts.again()
+        return pauses
+
+    def test_what_does_no_task_is_given_up(self, monkeypatch) -> None:
+        assert self.lives(monkeypatch, *[(1e6, False)] * 9) == [1, 2, 4]
+
+    def test_what_does_one_in_between_is_not(self, monkeypatch) -> None:
+        assert self.lives(monkeypatch, (1, False), (1, False), (1, True), (1, False)) == [
+            1,
+            2,
+            1,
+            2,
+        ]
+
+    def test_what_has_no_tasks_shows_by_its_age_that_it_works(self, monkeypatch) -> None:
+        assert self.lives(monkeypatch, *[(59, None)] * 9) == [1, 2, 4]
+        assert self.lives(monkeypatch, *[(60, None)] * 9) == [1] * 9
+
+    def test_a_worker_leaves_a_mark_when_it_has_done_a_task(self, tmp_path) -> None:
+        agent = worker_agent(tmp_path)
+        directory = ChildDirectory(tmp_path / "work")
+        directory.prepare(agent.job)
+        assert not directory.worked()
+        (directory.path / WORKED_FILE).touch()
+        assert directory.worked()
+        directory.prepare(agent.job)
+        assert not directory.worked()
 
 
 class TestEnds:
