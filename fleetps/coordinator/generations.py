@@ -17,7 +17,7 @@ from fleetps.checkpoint.format import data_record
 from fleetps.checkpoint.store import Checkpoint, open_checkpoint, verify_links
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
-from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
+from fleetps.coordinator.lifecycle import COORDINATOR, Death, Lifecycle
 from fleetps.coordinator.members import Members
 from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.progress import Progress
@@ -64,14 +64,7 @@ class Generations:
         self._events.add(kind, who, text)
         self.told.append(f"{who}: {text}")
 
-    def open(
-        self,
-        who: str,
-        reason: str,
-        log_tail: list[str] | None = None,
-        child_exit_code: int | None = None,
-        workers: int = 0,
-    ) -> None:
+    def open(self, who: str, death: Death, workers: int = 0) -> None:
         """Begin again from the last checkpoint, or from the beginning; or fail after too many.
 
         `workers`: how many must come; 0: as many as are there.
@@ -80,15 +73,13 @@ class Generations:
         if self._life.over:
             return
         if self._job.cluster.generations == 0:
-            self._life.fail_for_member(who, reason, log_tail, child_exit_code)
+            self._life.fail_by_death(who, death)
             return
         too_many = self._too_many(row.barren, row.tries)
         if too_many:
-            self._life.fail(
-                who, f"{reason}; {too_many}", log_tail=log_tail, child_exit_code=child_exit_code
-            )
+            self._life.fail_by_death(who, death.because(too_many))
             return
-        self._checkpoints.break_off(f"{who}: {reason}", again=False)
+        self._checkpoints.break_off(f"{who}: {death.reason}", again=False)
         self._queue.take_back_all()
         self._pace.begin_again()
         number = row.generation + 1
@@ -111,7 +102,7 @@ class Generations:
             rows_since=0,
         )
         where = _where(restore, progress)
-        text = f"{reason}; generation {number} begins {where}; {lost} rows are trained again"
+        text = f"{death.reason}; generation {number} begins {where}; {lost} rows are trained again"
         self._tell(_GENERATION, who, text)
 
     def _in_training(self, row: JobRow) -> float:
@@ -180,7 +171,7 @@ class Generations:
             barren=0,
             tries=0,
         )
-        self.open(COORDINATOR, "the job was started again", workers=self._workers)
+        self.open(COORDINATOR, Death("the job was started again"), workers=self._workers)
 
     def _check_data(self) -> None:
         """The tasks of the state are about certain data, which may have been made anew since."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fleet_config.errors import EXIT_OK, EXIT_STOPPED, EXIT_TRY_AGAIN, EXIT_USER
@@ -12,6 +14,19 @@ from fleetps.coordinator.reports import Failure
 from fleetps.coordinator.schema import JobRow
 
 COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a member ended, or why it is taken for dead; `log_tail` and `exit_code` of its child."""
+
+    reason: str
+    log_tail: Sequence[str] = ()
+    exit_code: int | None = None
+
+    def because(self, more: str) -> Death:
+        """The same with more of the reason."""
+        return Death(f"{self.reason}; {more}", self.log_tail, self.exit_code)
 
 
 class Lifecycle:
@@ -61,35 +76,25 @@ class Lifecycle:
         """Seconds since the job's end."""
         return self._clock() - self._ended_at
 
-    def fail(
-        self,
-        who: str,
-        reason: str,
-        *,
-        exit_code: int = EXIT_TRY_AGAIN,
-        log_tail: list[str] | None = None,
-        child_exit_code: int | None = None,
-    ) -> None:
+    def fail(self, who: str, reason: str, *, exit_code: int = EXIT_TRY_AGAIN) -> None:
+        self._fail(who, Death(reason), exit_code)
+
+    def fail_by_death(self, who: str, death: Death) -> None:
+        """A child's exit code 2 says it was the user's mistake; of any other end nobody knows."""
+        self._fail(who, death, EXIT_USER if death.exit_code == EXIT_USER else EXIT_TRY_AGAIN)
+
+    def _fail(self, who: str, death: Death, exit_code: int) -> None:
         if self.over:
             return
         failure = Failure(
             who=who,
-            reason=reason,
-            log_tail=tuple(log_tail or ()),
-            child_exit_code=child_exit_code,
+            reason=death.reason,
+            log_tail=tuple(death.log_tail),
+            child_exit_code=death.exit_code,
             time=iso(self._wall()),
         )
-        self._end("failed", f"{who}: {reason}", exit_code, failure=failure.model_dump_json())
-        self._events.add("failed", who, reason)
-
-    def fail_for_member(
-        self, who: str, reason: str, log_tail: list[str] | None, child_exit_code: int | None
-    ) -> None:
-        """A child's exit code 2 says it was the user's mistake; of any other end nobody knows."""
-        exit_code = EXIT_USER if child_exit_code == EXIT_USER else EXIT_TRY_AGAIN
-        self.fail(
-            who, reason, exit_code=exit_code, log_tail=log_tail, child_exit_code=child_exit_code
-        )
+        self._end("failed", f"{who}: {death.reason}", exit_code, failure=failure.model_dump_json())
+        self._events.add("failed", who, death.reason)
 
     def stop(self, reason: str) -> None:
         if not self.over:

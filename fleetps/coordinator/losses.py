@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleet_config.errors import EXIT_USER
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.generations import Generations
-from fleetps.coordinator.lifecycle import Lifecycle
+from fleetps.coordinator.lifecycle import Death, Lifecycle
 from fleetps.coordinator.members import Member, Members
 from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.reports import MemberState
@@ -62,37 +62,31 @@ class Losses:
         if self._life.over or not self._members.took_part(member):
             return
         if member.role == "server":
-            self._server_lost(member, "ended before the job was done")
+            self._server_lost(member, Death("ended before the job was done"))
         elif self.in_group(member):
-            self._generations.open(member.name, f"left before the job was done; {_NEEDED}")
+            self._generations.open(member.name, Death(f"left before the job was done; {_NEEDED}"))
 
     def silent(self, member: Member, reason: str) -> None:
         """Nothing was heard of it for too long."""
         if member.role == "worker":
-            self._worker_lost(member, reason, None, None, again=False, given_up=False)
+            self._worker_lost(member, Death(reason), again=False, given_up=False)
             return
         self._members.set_gone(member, "exited")
         if self._life.over or not self._members.took_part(member):
             self._events.add("lost", member.name, reason)
         else:
-            self._server_lost(member, reason)
+            self._server_lost(member, Death(reason))
 
-    def _server_lost(
-        self,
-        member: Member,
-        reason: str,
-        log_tail: list[str] | None = None,
-        child_exit_code: int | None = None,
-    ) -> None:
+    def _server_lost(self, member: Member, death: Death) -> None:
         row = self._life.row
         if row.phase == "finish":
             # The workers are ending, and what was learnt is in the last checkpoint.
-            self._events.add("lost", member.name, reason)
+            self._events.add("lost", member.name, death.reason)
         elif row.state == "waiting":
             # A mistake in the set-up more likely than an accident: nothing has begun yet.
-            self._life.fail_for_member(member.name, reason, log_tail, child_exit_code)
+            self._life.fail_by_death(member.name, death)
         else:
-            self._generations.open(member.name, reason, log_tail, child_exit_code)
+            self._generations.open(member.name, death)
 
     def followed(self, member: Member, instance: str, address: str) -> None:
         """Another process has come for the place of this server: so its rows are lost."""
@@ -101,31 +95,21 @@ class Losses:
         if self._life.row.phase == "rendezvous" and address == member.address:
             self._members.set_state(member, "registered" if member.live else "exited")
             return
-        self._generations.open(member.name, f"was started again at {address}")
+        self._generations.open(member.name, Death(f"was started again at {address}"))
 
-    def failed(
-        self,
-        member: Member,
-        reason: str,
-        log_tail: list[str] | None,
-        child_exit_code: int | None,
-        *,
-        again: bool,
-    ) -> None:
+    def failed(self, member: Member, death: Death, *, again: bool) -> None:
         """Its process has ended as it should not; `again`: it is about to be started again."""
-        if child_exit_code == EXIT_USER or (
+        if death.exit_code == EXIT_USER or (
             member.role == "server" and not again and not self._life.over
         ):
-            self._life.fail_for_member(member.name, reason, log_tail, child_exit_code)
+            self._life.fail_by_death(member.name, death)
         elif not self._members.took_part(member):
             member.returns = again  # it belongs to a generation that has ended anyway
         elif member.role == "server":
             member.returns = again
-            self._server_lost(member, reason, log_tail, child_exit_code)
+            self._server_lost(member, death)
         else:
-            self._worker_lost(
-                member, reason, log_tail, child_exit_code, again=again, given_up=not again
-            )
+            self._worker_lost(member, death, again=again, given_up=not again)
 
     def in_group(self, member: Member) -> bool:
         """The other workers can't make a step without it, or it alone has the dense parameters."""
@@ -147,16 +131,7 @@ class Losses:
         self._pace.leave(member.instance)
         return self._queue.release(member)
 
-    def _worker_lost(
-        self,
-        member: Member,
-        reason: str,
-        log_tail: list[str] | None,
-        child_exit_code: int | None,
-        *,
-        again: bool,
-        given_up: bool,
-    ) -> None:
+    def _worker_lost(self, member: Member, death: Death, *, again: bool, given_up: bool) -> None:
         """`given_up`: whoever watched over it won't start it again."""
         grouped, loads = self.in_group(member), self._loads(member)
         took_part = self._members.took_part(member)
@@ -166,22 +141,17 @@ class Losses:
         self._members.set_gone(member, "registered" if again else "exited")
         member.returns = again
         if self._life.over:
-            self._events.add("lost", member.name, reason)
+            self._events.add("lost", member.name, death.reason)
             return
         if took_part and (grouped or loads) and not given_up:
-            self._generations.open(
-                member.name,
-                f"{reason}; {_NEEDED if grouped else _LOADS}",
-                log_tail,
-                child_exit_code,
-            )
+            self._generations.open(member.name, death.because(_NEEDED if grouped else _LOADS))
             return
         fatal = _NEEDED if grouped else self._fatal()
         if fatal:
-            reason = f"{reason}; {fatal}"
-            self._life.fail(member.name, reason, log_tail=log_tail, child_exit_code=child_exit_code)
+            self._life.fail_by_death(member.name, death.because(fatal))
             return
-        text = f"{reason}; " + ("it is started again" if again else "the job goes on without it")
+        then = "it is started again" if again else "the job goes on without it"
+        text = death.because(then).reason
         self._events.add(_LOST, member.name, text)
         self.count += 1
         self.sentences = [*self.sentences, f"{member.name}: {text}"][-_MOST_KEPT:]

@@ -16,7 +16,7 @@ from fleetps.coordinator.base import Base
 from fleetps.coordinator.changes import Changes
 from fleetps.coordinator.dispatch import Dispatcher
 from fleetps.coordinator.events import EventLog
-from fleetps.coordinator.lifecycle import COORDINATOR
+from fleetps.coordinator.lifecycle import COORDINATOR, Death
 from fleetps.coordinator.members import Member, another_job
 from fleetps.coordinator.messages import (
     Arrived,
@@ -161,7 +161,7 @@ class JobService:
         with self._changes.change():
             member = self._members.get(instance)
             self._members.seen(member)
-            self._losses.failed(member, reason, log_tail, exit_code, again=again)
+            self._losses.failed(member, Death(reason, log_tail or (), exit_code), again=again)
             return self._life.state()
 
     def stop(self, reason: str) -> JobState:
@@ -231,7 +231,7 @@ class JobService:
         if verdict.accepted:
             self._board.report(member, task_id, step, extra)
         if verdict.poison and verdict.again:
-            self._generations.open(COORDINATOR, verdict.poison)
+            self._generations.open(COORDINATOR, Death(verdict.poison))
         elif verdict.poison:
             self._life.fail(COORDINATOR, verdict.poison, exit_code=EXIT_USER)
         state = self._life.state()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fleetps.coordinator.base import Base
-from fleetps.coordinator.lifecycle import COORDINATOR
+from fleetps.coordinator.lifecycle import COORDINATOR, Death
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.parts import Parts
 from fleetps.coordinator.reports import MISSED_HEARTBEATS
@@ -137,7 +137,7 @@ class Watch:
     def _blame(self, member: Member, what: str) -> None:
         limits = "cluster.deadlines.step and first_step"
         self._generations.open(
-            member.name, f"{what}; in mode sync the other workers wait for it ({limits})"
+            member.name, Death(f"{what}; in mode sync the other workers wait for it ({limits})")
         )
 
     def _flush(self) -> None:
