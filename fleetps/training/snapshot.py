@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
@@ -100,16 +101,17 @@ def restore_servers(
     """
     start = time.monotonic()
     ids = paddle_compat.sparse_tables()
+    ports = _ports(servers)
     with loadable_tables(checkpoint, job) as tables:
         for name, record in checkpoint.manifest.tables.items():
             paddle_compat.load_table(ids[name], str(tables))
-            rows = _rows(servers, ids[name])
+            rows = _rows(ports, ids[name])
             if rows != record.rows:
                 raise TryAgain(
                     f"the servers took {rows} of the {record.rows} rows of table {name} from "
                     f"{checkpoint.path}; see their logs"
                 )
-    take(checkpoint.dense, dense)
+    _take(checkpoint.dense, dense)
     paddle_compat.push_dense()
     paddle_compat.flush()
     log.info("restored %s in %.1f s", checkpoint.path, time.monotonic() - start)
@@ -118,13 +120,18 @@ def restore_servers(
 def rows_of_tables(job: Job, servers: Sequence[str]) -> dict[str, int]:
     """How many rows all servers together hold, by table."""
     ids = paddle_compat.sparse_tables()
-    return {name: _rows(servers, ids[name]) for name in job.tables}
+    ports = _ports(servers)
+    return {name: _rows(ports, ids[name]) for name in job.tables}
 
 
-def _rows(servers: Sequence[str], table_id: int) -> int:
+def _ports(servers: Sequence[str]) -> dict[str, PaddlePort]:
+    return {endpoint: PaddlePort(endpoint, _ANSWER_SECONDS) for endpoint in servers}
+
+
+def _rows(ports: Mapping[str, PaddlePort], table_id: int) -> int:
     total = 0
-    for rank, endpoint in enumerate(servers):
-        rows = PaddlePort(endpoint, _ANSWER_SECONDS).rows(table_id)
+    for rank, (endpoint, port) in enumerate(ports.items()):
+        rows = port.rows(table_id)
         if rows is None:
             raise TryAgain(f"server {rank} ({endpoint}) doesn't say how many rows it holds")
         total += rows
@@ -140,17 +147,21 @@ def take_state(checkpoint: Checkpoint, rank: int, names: Sequence[str]) -> None:
     file = checkpoint.optimizer(rank)
     with np.load(file) as arrays:
         known = [name for name in names if name in arrays.files]
+        _set({name: arrays[name] for name in known})
     if len(known) < len(names):
         log.info("%s has %d of the optimizer's %d variables", file, len(known), len(names))
-    take(file, known)
 
 
-def take(file: Path, names: Sequence[str]) -> None:
+def _take(file: Path, names: Sequence[str]) -> None:
     """Set variables of the scope to the arrays of these names in an .npz file."""
-    scope = paddle.static.global_scope()
     with np.load(file) as arrays:
-        for name in names:
-            scope.find_var(name).get_tensor().set(arrays[name], paddle.CPUPlace())
+        _set({name: arrays[name] for name in names})
+
+
+def _set(values: Mapping[str, Any]) -> None:
+    scope = paddle.static.global_scope()
+    for name, value in values.items():
+        scope.find_var(name).get_tensor().set(value, paddle.CPUPlace())
 
 
 def _write(file: Path, names: Sequence[str]) -> None:
