@@ -124,7 +124,7 @@ class Membership:
         self._heartbeat.say(state)
 
     def carries(self, load: dict[str, float]) -> None:
-        """What a server holds goes with the next heartbeat."""
+        """What this member's process takes goes with the next heartbeat."""
         self._heartbeat.load = load
 
     def end_heard(self) -> JobState | None:

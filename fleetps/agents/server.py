@@ -8,6 +8,7 @@ from typing import ClassVar
 from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import EXIT_USER, FleetError, TryAgain
 from fleetps.agents.child_env import Place
+from fleetps.agents.load import Load
 from fleetps.agents.member import Member
 from fleetps.agents.membership import any_present
 from fleetps.agents.server_port import ServerPort
@@ -21,14 +22,12 @@ _DNS_SECONDS = 1.0
 _GRACEFUL_SECONDS = 3.0
 _ASK_SECONDS = 0.3
 _PORT_SECONDS = 5.0
-# Between two counts of the rows that the server holds.
-_COUNT_SECONDS = 5.0
 
 
 class ServerAgent(Member):
     kind: ClassVar[MemberRole] = "server"
     _port: ServerPort
-    _counted = 0.0
+    _load: Load
 
     def check_place(self) -> None:
         host, port = parse_endpoint(self.role.endpoint or "", "the server's own address")
@@ -68,17 +67,15 @@ class ServerAgent(Member):
         """In a new generation, of which the coordinator decides how many there may be."""
         return code != EXIT_USER
 
-    def started(self, _child: Child) -> None:
+    def started(self, child: Child) -> None:
         deadlines = self.job.cluster.deadlines
         self._port = ServerPort(self._endpoint(), deadlines.server_start, deadlines.step)
+        self._load = Load(self.membership, child.pid, self._rows)
 
     def watch(self) -> None:
         if self._port.check():
             self.membership.say("serving")
-        now = time.monotonic()
-        if now - self._counted >= _COUNT_SECONDS:
-            self._counted = now
-            self.membership.carries(self._rows())
+        self._load.tell()
 
     def _rows(self) -> dict[str, float]:
         counts = {

@@ -7,6 +7,7 @@ from typing import ClassVar
 from fleet_config.errors import EXIT_STOPPED, EXIT_USER
 from fleet_config.job import Job
 from fleetps.agents.child_env import Place
+from fleetps.agents.load import Load
 from fleetps.agents.member import Member
 from fleetps.coordinator.reports import MemberRole
 from fleetps.memory import check_worker_memory
@@ -24,6 +25,7 @@ _UNUSED_PORT = "0"
 class WorkerAgent(Member):
     kind: ClassVar[MemberRole] = "worker"
     _child: Child
+    _load: Load
 
     def check_place(self) -> None:
         check_worker_memory(self.job, workers=1)
@@ -40,6 +42,7 @@ class WorkerAgent(Member):
 
     def started(self, child: Child) -> None:
         self._child = child
+        self._load = Load(self.membership, child.pid)
         deadlines = self.job.cluster.deadlines
         values = deadlines.checkpoint if self.membership.restore else deadlines.barrier
         start = deadlines.rendezvous + deadlines.server_start + values
@@ -57,6 +60,7 @@ class WorkerAgent(Member):
             self._child.kill()
 
     def completes(self, code: int) -> bool:
+        self._load.tell()
         """With 0 it ends when the coordinator has no more work for anybody."""
         return code == 0
 

@@ -1,4 +1,4 @@
-"""HTTP around `JobService`: POST /v1/<method>; and /, /status, /events, /metrics, /health."""
+"""HTTP around `JobService`: POST /v1/<method>; and what is read, /, /status, /metrics and so on."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fleetps.coordinator.exposition import Exposition
 from fleetps.coordinator.messages import Events
 from fleetps.coordinator.reports import Status
 from fleetps.coordinator.service import JobService
+from fleetps.coordinator.targets import Target, targets
 
 _log = logging.getLogger(__name__)
 _OPEN = ("/health",)
@@ -72,6 +73,10 @@ def _add_pages(app: FastAPI, service: JobService) -> None:
     def metrics() -> Response:
         text, content_type = exposition.text()
         return Response(text, headers={"Content-Type": content_type})
+
+    @app.get("/targets")
+    def scraped() -> list[Target]:
+        return targets(service.status())
 
     @app.get("/")
     async def index() -> HTMLResponse:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fleet_config.job import Job
 from fleetps.coordinator.events import EventLog
+from fleetps.coordinator.reports import MemberRole
 from fleetps.coordinator.store import Store
 from fleetps.data.dataset import Dataset
 
@@ -28,3 +29,7 @@ class Base:
     servers: int
     workers: int
     run_dir: Path
+
+    @property
+    def wanted(self) -> dict[MemberRole, int]:
+        return {"server": self.servers, "worker": self.workers}

@@ -15,7 +15,9 @@ from fleetps.coordinator.reports import (
     EpochResult,
     JobPhase,
     MemberState,
+    ServerStatus,
     Status,
+    WorkerStatus,
 )
 from fleetps.coordinator.service import JobService
 
@@ -41,11 +43,14 @@ class _StatusCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         status = self._service.status()
+        yield from _identity(status)
         yield from _job(status)
         yield from _accounting(status)
         yield from _members(status)
         yield from _workers(status)
         yield from _servers(status)
+        yield from _memory(status)
+        yield from _events(status)
         if status.history:
             yield from _last_epoch(status.history[-1])
 
@@ -53,6 +58,16 @@ class _StatusCollector(Collector):
 def _gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
     if value is not None:
         yield GaugeMetricFamily(f"fleetps_{name}", text, value=value)
+
+
+def _identity(status: Status) -> Iterator[Metric]:
+    info = GaugeMetricFamily("fleetps_job_info", "1; which job", labels=["name", "mode", "version"])
+    info.add_metric([status.name, status.mode, status.versions["fleetps"]], 1.0)
+    yield info
+    wanted = GaugeMetricFamily("fleetps_members_wanted", "What the job is for", labels=["role"])
+    for role, number in status.wanted.items():
+        wanted.add_metric([role], number)
+    yield wanted
 
 
 def _job(status: Status) -> Iterator[Metric]:
@@ -114,9 +129,8 @@ def _members(status: Status) -> Iterator[Metric]:
         "Seconds since a member was heard of",
         labels=["role", "rank"],
     )
-    for role, found in (("server", status.servers), ("worker", status.workers)):
-        for member in found:
-            age.add_metric([role, str(member.rank)], member.heartbeat_age)
+    for role, member in _all(status):
+        age.add_metric([role, str(member.rank)], member.heartbeat_age)
     yield age
 
 
@@ -147,6 +161,36 @@ def _servers(status: Status) -> Iterator[Metric]:
         for table, count in server.rows.items():
             rows.add_metric([str(server.rank), table], count)
     yield rows
+
+
+def _memory(status: Status) -> Iterator[Metric]:
+    labels = ["role", "rank"]
+    used = GaugeMetricFamily(
+        "fleetps_member_memory_bytes", "Resident memory of a member's Paddle process", labels=labels
+    )
+    limit = GaugeMetricFamily(
+        "fleetps_member_memory_limit_bytes", "Of its control group or machine", labels=labels
+    )
+    for role, member in _all(status):
+        rank = [role, str(member.rank)]
+        if member.memory.used is not None:
+            used.add_metric(rank, member.memory.used)
+        if member.memory.limit is not None:
+            limit.add_metric(rank, member.memory.limit)
+    yield from (used, limit)
+
+
+def _events(status: Status) -> Iterator[Metric]:
+    events = CounterMetricFamily("fleetps_events", "Events by kind", labels=["kind"])
+    for kind, number in status.events.items():
+        events.add_metric([kind], number)
+    yield events
+
+
+def _all(status: Status) -> Iterator[tuple[str, ServerStatus | WorkerStatus]]:
+    for role, found in (("server", status.servers), ("worker", status.workers)):
+        for member in found:
+            yield role, member
 
 
 def _last_epoch(result: EpochResult) -> Iterator[Metric]:

@@ -28,7 +28,7 @@ class Member:
     last_seen: float
     heard: bool = True  # since this coordinator process began
     returns: bool = False  # its process died, and whoever watches it starts it again
-    load: dict[str, float] = field(default_factory=dict)  # what a server holds
+    load: dict[str, float] = field(default_factory=dict)  # of its process, see `protocol`
 
     @property
     def name(self) -> str:

@@ -56,8 +56,9 @@ class Coordinator(Protocol):
 
         `exited` ends the membership and returns the leases. A worker sends it when its child has
         ended after Finish or after being told to stop, a server when its child was stopped after
-        the job's end. `load`: what a server holds, `rows.<table>` -> number of rows.
-        `generation`: the one that `state` belongs to, where it may have ended meanwhile.
+        the job's end. `load`: `memory.used` and `memory.limit` of its process in bytes, and of a
+        server `rows.<table>`, how many it holds. `generation`: the one that `state` belongs to,
+        where it may have ended meanwhile.
         """
 
     def fail(

@@ -21,6 +21,13 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class Memory(Message):
+    """Of a member's Paddle process and what it started, in bytes; None: not known (yet)."""
+
+    used: int | None = None
+    limit: int | None = None  # of its control group, or else of the machine
+
+
 class WorkerStatus(Message):
     rank: int
     address: str
@@ -31,6 +38,7 @@ class WorkerStatus(Message):
     task: int | None  # the task it reported on last
     heartbeat_age: float  # seconds
     extra: dict[str, float]
+    memory: Memory = Memory()
     # Mode bounded: steps on the clock of all workers, how far ahead of the slowest that is (None
     # while nobody waits for this worker), and the seconds its process has waited for others.
     clock: int | None = None
@@ -44,6 +52,7 @@ class ServerStatus(Message):
     state: MemberState
     heartbeat_age: float
     rows: dict[str, int] = {}  # by table, as far as they were reported
+    memory: Memory = Memory()
 
 
 class EpochResult(Message):
@@ -104,6 +113,7 @@ class Failure(Message):
 class Status(Message):
     name: str
     job: JobPhase
+    wanted: dict[MemberRole, int] = {}  # how many the job is for
     generation: int
     phase: str  # see phases.py
     mode: str  # of the present epoch
@@ -127,7 +137,9 @@ class Status(Message):
     recoveries: tuple[str, ...] = ()  # from where the job went on, whenever it did
     history: tuple[EpochResult, ...]
     loss_curve: tuple[tuple[int, float], ...]  # (rows trained, recent loss)
+    speed_curve: tuple[tuple[int, float], ...] = ()  # (seconds since the job began, rows/s)
     accounting: Accounting
+    events: dict[str, int] = {}  # how many there were of each kind
     failure: Failure | None
     reason: str
     exit_code: int | None

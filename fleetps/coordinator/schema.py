@@ -135,6 +135,13 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class NewTask:
+# In the order of TaskRow.
+SELECT_TASK = (
+    "SELECT id, generation, epoch, training, split, slices, rows, part, pad, rows_before, "
+    "shuffle_seed, state, failures, done_by FROM tasks"
+)
+
+
     """A task to be made; `rows_before` None: known when it is leased."""
 
     generation: int

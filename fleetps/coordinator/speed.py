@@ -62,17 +62,17 @@ class Meter:
         return (last[3] - first[3]) / rows if rows else None
 
 
-class LossCurve:
-    """The recent loss against the rows trained; thinned out so that it never grows."""
+class Curve:
+    """A value against something that only grows; thinned out so that it stays short."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, float]] = []
         self._step = 1
 
-    def add(self, rows: int, loss: float) -> None:
-        if self._points and rows < self._points[-1][0] + self._step:
+    def add(self, at: int, value: float) -> None:
+        if self._points and at < self._points[-1][0] + self._step:
             return
-        self._points.append((rows, loss))
+        self._points.append((at, value))
         if len(self._points) > _MOST_CURVE_POINTS:
             self._points = self._points[::2]
             self._step = max(self._points[-1][0] // (_MOST_CURVE_POINTS // 2), 1)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.parts import Parts
-from fleetps.coordinator.reports import Failure, ServerStatus, Status, WorkerStatus
+from fleetps.coordinator.reports import Failure, Memory, ServerStatus, Status, WorkerStatus
 from fleetps.coordinator.schema import JobRow
-from fleetps.coordinator.speed import LossCurve, Meter
+from fleetps.coordinator.speed import Curve, Meter
 from fleetps.coordinator.verdicts import Step
 
-_ROWS = "rows."  # before a table's name, in what a server's agent reports
+# In what a member's agent reports of its process: before a table's name, and bytes.
+_ROWS = "rows."
+_MEMORY, _MEMORY_LIMIT = "memory.used", "memory.limit"
 
 
 class StatusBoard:
@@ -28,7 +30,9 @@ class StatusBoard:
         self._result = parts.result
         self._checkpoints = parts.checkpoints
         self._generations = parts.generations
-        self._curve = LossCurve()
+        self._wanted = base.wanted
+        self._loss_curve = Curve()
+        self._speed_curve = Curve()
         self._meters = {name: Meter(rows) for name, rows in base.store.rows_done_by().items()}
         self._together = Meter(sum(meter.rows for meter in self._meters.values()))
 
@@ -50,7 +54,8 @@ class StatusBoard:
             for counted in (meter, self._together):
                 counted.add(now, step.rows, step.loss_sum, training=step.training)
             if step.training and (loss := self._together.loss(now)) is not None:
-                self._curve.add(self._together.rows, loss)
+                self._loss_curve.add(self._together.rows, loss)
+            self._speed_curve.add(int(self._seconds()), self._together.rate(now))
 
     def _meter(self, member: Member) -> Meter:
         return self._meters.setdefault(member.instance, Meter())
@@ -66,6 +71,7 @@ class StatusBoard:
         return Status(
             name=self._job.job.name,
             job=row.state,
+            wanted=self._wanted,
             generation=row.generation,
             phase=row.phase,
             mode=self._job.mode_of(row.epoch).name,
@@ -78,7 +84,7 @@ class StatusBoard:
             rows_per_second=rate,
             loss=self._together.loss(now),
             eta=(total - done) / rate if rate and row.phase == "train" else None,
-            seconds=(row.finished or self._wall()) - row.started,
+            seconds=self._seconds(),
             workers=workers,
             servers=tuple(self._server(member, now) for member in self._members.ever("server")),
             max_lead=self._pace.furthest,
@@ -88,14 +94,20 @@ class StatusBoard:
             checkpoint=self._checkpoints.status(),
             recoveries=tuple(self._generations.told),
             history=self._result.history(),
-            loss_curve=self._curve.points(),
+            loss_curve=self._loss_curve.points(),
+            speed_curve=self._speed_curve.points(),
             accounting=self._result.accounting(),
+            events=self._store.event_counts(),
             failure=Failure.model_validate_json(row.failure) if row.failure else None,
             reason=row.reason,
             exit_code=row.exit_code,
             best_auc=self._result.best_auc,
             versions=self._result.versions,
         )
+
+    def _seconds(self) -> float:
+        row = self._life.row
+        return (row.finished or self._wall()) - row.started
 
     def _train_rows_done(self) -> int:
         done = self._store.rows_by_state(training=True).get("done", 0)
@@ -122,6 +134,7 @@ class StatusBoard:
             task=meter.task,
             heartbeat_age=now - member.last_seen,
             extra=meter.extra,
+            memory=_memory(member),
             clock=lead.clock if lead else None,
             lead=lead.ahead if lead else None,
             waited=meter.extra.get("waited", 0.0),
@@ -138,4 +151,12 @@ class StatusBoard:
                 for name, value in member.load.items()
                 if name.startswith(_ROWS)
             },
+            memory=_memory(member),
         )
+
+
+def _memory(member: Member) -> Memory:
+    used, limit = member.load.get(_MEMORY), member.load.get(_MEMORY_LIMIT)
+    return Memory(
+        used=None if used is None else int(used), limit=None if limit is None else int(limit)
+    )

@@ -16,6 +16,7 @@ from fleet_config.errors import UserError
 from fleetps.coordinator.schema import (
     SCHEMA,
     SCHEMA_VERSION,
+    SELECT_TASK,
     Arrival,
     JobRow,
     LeaseRow,
@@ -24,10 +25,6 @@ from fleetps.coordinator.schema import (
     TaskRow,
 )
 
-_SELECT_TASK = (
-    "SELECT id, generation, epoch, training, split, slices, rows, part, pad, rows_before, "
-    "shuffle_seed, state, failures, done_by FROM tasks"
-)
 sqlite3.register_converter("BOOLEAN", lambda value: value == b"1")
 
 
@@ -95,7 +92,7 @@ class Store:
     def create_job(self, digest: str, workers: int, now: float) -> None:
         self._db.execute(
             "INSERT INTO job VALUES (1, :digest, 'waiting', '', NULL, NULL, 0, 'rendezvous', :now, "
-            "0, 0, :now, :now, 0, NULL, '', 'train', :workers, 0, 0, '', 0, 0, :now)",
+            "0, 0, :now, :now, 0, NULL, '', 'train', :workers, 0, 0, '', 0, 0, :now, '')",
             {"digest": digest, "workers": workers, "now": now},
         )
 
@@ -142,13 +139,13 @@ class Store:
         )
 
     def task(self, task_id: int) -> TaskRow | None:
-        row = self._row(f"{_SELECT_TASK} WHERE id = ?", task_id)
+        row = self._row(f"{SELECT_TASK} WHERE id = ?", task_id)
         return TaskRow(*row) if row else None
 
     def next_task(self, epoch: int, training: bool, rank: int, before: int) -> TaskRow | None:
         """The first that waits for this rank at a position less than `before`."""
         row = self._row(
-            f"{_SELECT_TASK} WHERE epoch = ? AND training = ? AND state = 'waiting' "
+            f"{SELECT_TASK} WHERE epoch = ? AND training = ? AND state = 'waiting' "
             "AND position < ? AND (part IS NULL OR part = ?) ORDER BY position LIMIT 1",
             epoch,
             training,
@@ -292,6 +289,10 @@ class Store:
             "SELECT id, time, kind, who, text FROM events WHERE id > ? ORDER BY id LIMIT ?",
             (after, limit),
         ).fetchall()
+
+    def event_counts(self) -> dict[str, int]:
+        """How many there are of each kind."""
+        return dict(self._db.execute("SELECT kind, COUNT(*) FROM events GROUP BY kind").fetchall())
 
     def events_of(self, kind: str) -> list[tuple[str, str]]:
         """Who, and what."""

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, of the machine and of its control groups."""
+"""How much memory processes take, and may take, of the machine and of their control groups."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,29 +24,44 @@ _V1 = _Files(
 
 
 def available_memory() -> int:
-    """Bytes."""
-    return min(int(psutil.virtual_memory().available), *_rooms())
+    """Bytes that this process may still take."""
+    rooms = (max(0, limit - _used(group, files)) for group, files, limit in _limits())
+    return min([int(psutil.virtual_memory().available), *rooms])
 
 
-def _rooms() -> Iterator[int]:
-    """What is left in each control group with a limit that this process is in."""
-    yield 1 << 62
+def memory_limit() -> int:
+    """Bytes that this process and those in its control group may take together."""
+    limits = (limit for _, _, limit in _limits())
+    return min([int(psutil.virtual_memory().total), *limits])
+
+
+def resident_memory(pid: int) -> int | None:
+    """Bytes that a process and all that it has started hold; None: it has ended."""
+    try:
+        process = psutil.Process(pid)
+        return sum(int(p.memory_info().rss) for p in (process, *process.children(recursive=True)))
+    except psutil.Error:
+        return None
+
+
+def _limits() -> Iterator[tuple[Path, _Files, int]]:
+    """Each control group with a limit that this process is in, and the limit."""
     for line in _text(_OWN_GROUPS).splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _rooms_above(_GROUPS, path, _V2)
+            yield from _limits_above(_GROUPS, path, _V2)
         elif "memory" in controllers.split(","):
-            yield from _rooms_above(_GROUPS / "memory", path, _V1)
+            yield from _limits_above(_GROUPS / "memory", path, _V1)
 
 
-def _rooms_above(root: Path, path: str, files: _Files) -> Iterator[int]:
+def _limits_above(root: Path, path: str, files: _Files) -> Iterator[tuple[Path, _Files, int]]:
     """From a group up to the root; in a container the root may be the group itself."""
     group = root / path.lstrip("/")
     for directory in (group, *group.parents):
         if directory.is_relative_to(root):
             limit = _text(directory / files.limit).strip()
             if limit.isdigit():
-                yield max(0, int(limit) - _used(directory, files))
+                yield directory, files, int(limit)
 
 
 def _used(directory: Path, files: _Files) -> int:
