@@ -133,8 +133,6 @@ class TaskRow:
     done_by: str | None
 
 
-@dataclass(frozen=True)
-class NewTask:
 # In the order of TaskRow.
 SELECT_TASK = (
     "SELECT id, generation, epoch, training, split, slices, rows, part, pad, rows_before, "
@@ -142,6 +140,8 @@ SELECT_TASK = (
 )
 
 
+@dataclass(frozen=True)
+class NewTask:
     """A task to be made; `rows_before` None: known when it is leased."""
 
     generation: int
