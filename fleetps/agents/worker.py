@@ -58,9 +58,9 @@ class WorkerAgent(Member):
                 "(cluster.deadlines.step); it was stopped, or hung inside Paddle"
             )
             self._child.kill()
+        self._load.tell()
 
     def completes(self, code: int) -> bool:
-        self._load.tell()
         """With 0 it ends when the coordinator has no more work for anybody."""
         return code == 0
 
