@@ -20,6 +20,7 @@ from fleet_config.job import Job
 from fleetps.coordinator.access import TOKEN, TOKEN_FILE
 from fleetps.coordinator.app import make_app
 from fleetps.coordinator.runfiles import ADDRESS_FILE, only_coordinator
+from fleetps.coordinator.running_clock import RunningClock
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset
 
@@ -37,7 +38,7 @@ def serve(
 ) -> int:
     """Serve until the job is over and everybody has left, or SIGTERM; the exit code."""
     with listen(bind, token) as sock, only_coordinator(job.run_dir):
-        service = JobService(job, dataset, new=new, again=again)
+        service = JobService(job, dataset, new=new, again=again, clock=RunningClock())
         try:
             _write_address(job.run_dir / ADDRESS_FILE, sock)
             return _Process(service, sock, token).run()

@@ -10,11 +10,12 @@ import sys
 import time
 
 import pytest
-from coordinator_rig import finish, make_dataset, make_job, work
+from coordinator_rig import Clock, finish, make_dataset, make_job, work
 
 from fleet_config.errors import EXIT_TRY_AGAIN, TryAgain
 from fleetps.coordinator.__main__ import main
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.running_clock import RunningClock
 from fleetps.coordinator.serve import listen
 
 PATIENCE = 30
@@ -223,6 +224,16 @@ def test_data_that_is_not_there_is_named(coordinator, refused):
     code, text = refused()
     assert code == 2
     assert "train-00001.txt: is missing" in text
+
+
+def test_time_in_which_it_was_stopped_does_not_count():
+    time = Clock()
+    clock = RunningClock(time)
+    start = clock()
+    for seconds in (0.5, 2.0, 0.0, 15.0, 0.5, 3600.0, 1.0):
+        time.advance(seconds)
+        clock()
+    assert clock() - start == 4.0
 
 
 def test_answers_are_not_held_back_by_nagles_algorithm():
