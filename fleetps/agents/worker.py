@@ -44,7 +44,9 @@ class WorkerAgent(Member):
         self._child = child
         self._load = Load(self.membership, child.pid)
         deadlines = self.job.cluster.deadlines
-        values = deadlines.checkpoint if self.membership.restore else deadlines.barrier
+        # In a later generation what it begins with may not be known yet.
+        restores = self.membership.restore or self.membership.generation
+        values = deadlines.checkpoint if restores else deadlines.barrier
         start = deadlines.rendezvous + deadlines.server_start + values
         give_time(self.child_directory().path, start + deadlines.first_step)
         self.membership.say("running")

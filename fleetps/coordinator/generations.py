@@ -8,15 +8,17 @@ done after it goes back to the queue.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from fleet_config.errors import UserError
 from fleetps.checkpoint import fits
 from fleetps.checkpoint.choose import to_warm_start
 from fleetps.checkpoint.format import data_record
-from fleetps.checkpoint.store import Checkpoint, open_checkpoint, verify_links
+from fleetps.checkpoint.store import Checkpoint, open_checkpoint
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
+from fleetps.coordinator.choice import Cause, Choice
 from fleetps.coordinator.lifecycle import COORDINATOR, Death, Lifecycle
 from fleetps.coordinator.members import Members
 from fleetps.coordinator.pace import Pace
@@ -67,6 +69,8 @@ class Generations:
     def open(self, who: str, death: Death, workers: int = 0) -> None:
         """Begin again from the last checkpoint, or from the beginning; or fail after too many.
 
+        Processes may end and come again while the checkpoint is being chosen (`candidates`).
+
         `workers`: how many must come; 0: as many as are there.
         """
         row = self._life.row
@@ -83,27 +87,48 @@ class Generations:
         self._queue.take_back_all()
         self._pace.begin_again()
         number = row.generation + 1
-        restore, progress = self._last()
-        lost = rewind(self._store, self._with_paths(progress), number, self._wall())
         needed = workers or self._needed()
         self._members.begin_generation(number, needed)
         self._life.enter(
             "rendezvous",
             generation=number,
-            restore=restore,
-            epoch=progress.epoch,
-            goes_on=progress.goes_on,
+            restore="",
+            cause=Cause(who, death.reason).to_json(),
             workers=needed,
-            rows_leased=progress.rows,
             train_seconds=row.train_seconds + self._in_training(row),
             barren=row.barren + 1,
             tries=row.tries + 1,
             tasks_since=0,
             rows_since=0,
         )
-        where = _where(restore, progress)
-        text = f"{death.reason}; generation {number} begins {where}; {lost} rows are trained again"
-        self._tell(_GENERATION, who, text)
+
+    def candidates(self) -> Sequence[CheckpointRow] | None:
+        """Those that the present generation may begin with, newest first; None: it has begun."""
+        return self._saved.saved() if self._life.row.cause and not self._life.over else None
+
+    def begin_with(self, number: int, choice: Choice) -> None:
+        """The checkpoint of generation `number` was chosen: go back to it."""
+        row = self._life.row
+        if self._life.over or row.generation != number or not row.cause:
+            return
+        for sentence in choice.damaged:
+            self._events.add("checkpoint-damaged", COORDINATOR, sentence)
+        restore, progress = str(self._saved.warm() or ""), _BEGINNING
+        if choice.row is not None:
+            restore = str(choice.row.path)
+            progress = Progress.model_validate_json(choice.row.progress or "")
+        lost = rewind(self._store, self._with_paths(progress), number, self._wall())
+        self._life.enter(
+            "rendezvous",
+            restore=restore,
+            cause="",
+            epoch=progress.epoch,
+            goes_on=progress.goes_on,
+            rows_leased=progress.rows,
+        )
+        cause, where = Cause.from_json(row.cause), _where(restore, progress)
+        text = f"{cause.reason}; generation {number} begins {where}; {lost} rows are trained again"
+        self._tell(_GENERATION, cause.who, text)
 
     def _in_training(self, row: JobRow) -> float:
         """Seconds of training that nobody has counted yet."""
@@ -121,18 +146,6 @@ class Generations:
         if "sync" in self._job.mode_names:
             return self._workers
         return max(min(self._workers, len(self._members.live("worker"))), 1)
-
-    def _last(self) -> tuple[str, Progress]:
-        """The newest checkpoint that is as it was written; without any, the beginning."""
-        for row in self._saved.saved():
-            try:
-                verify_links(open_checkpoint(row.path))
-            except UserError as error:
-                self._events.add("checkpoint-damaged", COORDINATOR, f"{error}")
-                continue
-            return str(row.path), Progress.model_validate_json(row.progress or "")
-
-        return str(self._saved.warm() or ""), _BEGINNING
 
     def _with_paths(self, progress: Progress) -> Progress:
         """Shards as they are named in tasks."""

@@ -61,7 +61,7 @@ class Phases:
         return steps[row.phase](row)
 
     def _rendezvous(self, row: JobRow) -> bool:
-        if self._members.missing():
+        if self._members.missing() or row.cause:
             return False
         self._store.set_job(state="running")
         count = self._members.count

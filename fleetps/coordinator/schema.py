@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fleetps.coordinator.reports import JobPhase, MemberRole, MemberState
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 SCHEMA = """
 CREATE TABLE job (
@@ -22,7 +22,8 @@ CREATE TABLE job (
   rows_leased INTEGER NOT NULL, started REAL NOT NULL, epoch_started REAL NOT NULL,
   train_seconds REAL NOT NULL, finished REAL, restore TEXT NOT NULL, goes_on TEXT NOT NULL,
   workers INTEGER NOT NULL, barren INTEGER NOT NULL, tries INTEGER NOT NULL, wanted TEXT NOT NULL,
-  tasks_since INTEGER NOT NULL, rows_since INTEGER NOT NULL, since REAL NOT NULL);
+  tasks_since INTEGER NOT NULL, rows_since INTEGER NOT NULL, since REAL NOT NULL,
+  cause TEXT NOT NULL);
 CREATE TABLE members (
   instance TEXT PRIMARY KEY, role TEXT NOT NULL, rank INTEGER NOT NULL, address TEXT NOT NULL,
   state TEXT NOT NULL, active BOOLEAN NOT NULL, generation INTEGER NOT NULL);
@@ -78,6 +79,7 @@ class JobRow:
     tasks_since: int  # training tasks done since the last attempt to take a checkpoint
     rows_since: int
     since: float
+    cause: str  # of a generation whose checkpoint is being chosen; "": none is
 
 
 @dataclass(frozen=True)

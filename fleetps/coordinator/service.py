@@ -14,6 +14,7 @@ from fleet_config.errors import EXIT_USER, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.changes import Changes
+from fleetps.coordinator.choice import choose
 from fleetps.coordinator.dispatch import Dispatcher
 from fleetps.coordinator.events import EventLog
 from fleetps.coordinator.lifecycle import COORDINATOR, Death
@@ -38,6 +39,8 @@ from fleetps.coordinator.status import StatusBoard
 from fleetps.coordinator.verdicts import Step, Verdict
 from fleetps.coordinator.watch import Watch
 from fleetps.data.dataset import Dataset
+
+_CHOOSING = ("the coordinator (it is reading checkpoints)",)
 
 
 class JobService:
@@ -124,11 +127,12 @@ class JobService:
             self._members.seen(self._members.get(instance))
             row = self._life.row
             waiting = row.phase == "rendezvous"
+            missing = self._members.missing() or _CHOOSING
             return Rendezvous(
                 complete=not waiting,
                 servers=self._members.endpoints(),
                 workers=max(self._workers, self._members.count("worker")),
-                missing=self._members.missing() if waiting else (),
+                missing=missing if waiting else (),
                 waited=self._life.in_phase() if waiting else 0.0,
                 generation=row.generation,
                 restore=row.restore,
@@ -283,9 +287,18 @@ class JobService:
 
     def tick(self) -> None:
         """Look at all deadlines; call it about twice a second, always in the same thread."""
+        self._choose()
         with self._changes.change():
             self._watch.check()
             self._checkpoints.keep_up()
+
+    def _choose(self) -> None:
+        with self._changes.lock:
+            generation, rows = self._life.row.generation, self._generations.candidates()
+        if rows is not None:
+            choice = choose(rows)  # it reads large files: others must be able to call meanwhile
+            with self._changes.change():
+                self._generations.begin_with(generation, choice)
 
     def ended(self) -> bool:
         """The job is over, and every member has left or has had the time to."""

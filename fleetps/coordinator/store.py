@@ -92,7 +92,7 @@ class Store:
     def create_job(self, digest: str, workers: int, now: float) -> None:
         self._db.execute(
             "INSERT INTO job VALUES (1, :digest, 'waiting', '', NULL, NULL, 0, 'rendezvous', :now, "
-            "0, 0, :now, :now, 0, NULL, '', 'train', :workers, 0, 0, '', 0, 0, :now)",
+            "0, 0, :now, :now, 0, NULL, '', 'train', :workers, 0, 0, '', 0, 0, :now, '')",
             {"digest": digest, "workers": workers, "now": now},
         )
 

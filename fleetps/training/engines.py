@@ -216,13 +216,14 @@ class ServerEngine:
 
     def _wait_for_servers(self, job: Job) -> Rendezvous:
         """Paddle aborts the process when it connects to a server that isn't up yet."""
-        deadline = job.cluster.deadlines.rendezvous + job.cluster.deadlines.server_start
+        deadlines = job.cluster.deadlines
+        deadline = deadlines.rendezvous + deadlines.checkpoint + deadlines.server_start
         end = time.monotonic() + deadline
         while not (meeting := self._client.rendezvous(self._instance)).complete:
             if time.monotonic() > end:
                 raise TryAgain(
                     f"worker {self._rank} waited {deadline:g} s for {', '.join(meeting.missing)} "
-                    "(cluster.deadlines.rendezvous and server_start)"
+                    "(cluster.deadlines.rendezvous, checkpoint and server_start)"
                 )
             time.sleep(POLL_SECONDS)
         return meeting

@@ -120,6 +120,7 @@ class Rig:
         for rank in range(self.job.cluster.workers):
             self.register("worker", f"w{rank}", rank)
             self.service.heartbeat(f"w{rank}", "running")
+        self.service.tick()  # where a checkpoint is still to be chosen
 
     def beat(self, *instances: str) -> JobState:
         """Heartbeats without a change of state, then a look at the deadlines."""
@@ -159,6 +160,7 @@ class Rig:
             role = "server" if name.startswith("s") else "worker"
             self.register(role, name)
             self.service.heartbeat(name, "serving" if role == "server" else "running")
+        self.service.tick()
 
     def texts(self, kind: str) -> list[str]:
         return [event.text for event in self.service.events().events if event.kind == kind]

@@ -1,9 +1,13 @@
 """A lost server: everybody begins again, and what a checkpoint doesn't hold is trained again."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from coordinator_rig import Rig, finish, make_dataset, make_job
 
 from fleet_config.errors import EXIT_TRY_AGAIN, EXIT_USER, TryAgain, UserError
+from fleetps.coordinator import service
+from fleetps.coordinator.choice import choose
 from fleetps.coordinator.messages import INITIALISED
 from fleetps.coordinator.service import JobService
 
@@ -25,7 +29,10 @@ ALL = ("s0", "s1", "w0", "w1")
 
 
 def kill(rig, name="s1", reason="killed"):
-    return rig.service.fail(name, reason, ["last line"], -9, again=True)
+    state = rig.service.fail(name, reason, ["last line"], -9, again=True)
+    rig.service.tick()  # chooses the checkpoint
+    restore = rig.service.rendezvous("w1" if name == "w0" else "w0").restore
+    return state.model_copy(update={"restore": restore})
 
 
 def begin_again(rig, *names):
@@ -110,7 +117,36 @@ class TestWithACheckpoint:
         rig.begin_again(*ALL)
         state = rig.service.fail("w0", "killed", exit_code=-9, again=True)
         assert state.generation == 2
+        rig.service.tick()
         assert "it was loading the checkpoint" in rig.texts("generation")[1]
+
+    def test_while_it_is_read_the_coordinator_answers(self, rig, monkeypatch):
+        take_checkpoint(rig)
+        missing = []
+
+        def read(rows):
+            with ThreadPoolExecutor(1) as pool:
+                meeting = pool.submit(rig.service.rendezvous, "w0").result(10)
+                missing.extend(meeting.missing)
+            return choose(rows)
+
+        monkeypatch.setattr(service, "choose", read)
+        rig.service.fail("s1", "killed", exit_code=-9, again=True)
+        for name in ALL:
+            rig.register("server" if name[0] == "s" else "worker", name)
+            rig.service.heartbeat(name, "serving" if name[0] == "s" else "running")
+        assert rig.service.lease("w0").kind == "wait"
+        rig.service.tick()
+        assert missing == ["the coordinator (it is reading checkpoints)"]
+        assert rig.service.status().phase == "restore"
+
+    def test_the_coordinator_dies_while_it_is_read(self, rig):
+        take_checkpoint(rig)
+        rig.service.fail("s1", "killed", exit_code=-9, again=True)
+        rig.restart()
+        rig.begin_again(*ALL)
+        assert rig.service.status().phase == "restore"
+        assert rig.texts("generation")[0].startswith("killed; generation 1 begins with checkpoint")
 
     def test_a_damaged_one_is_not_taken(self, rig):
         take_checkpoint(rig)
@@ -236,6 +272,7 @@ class TestServers:
     def test_one_that_comes_back_before_it_was_missed(self, rig):
         rig.service.register("server", "s1", "10.0.0.2:s1", 1, rig.job.digest())
         assert rig.state().generation == 1
+        rig.service.tick()
         assert "was started again" in rig.texts("generation")[0]
         assert rig.service.status().servers[1].state == "registered"
 

@@ -74,6 +74,7 @@ def test_a_new_server_takes_the_place_of_one_that_has_not_come_back(tmp_path):
     rig.assemble()
     rig.restart()
     assert rig.register("server", "other") == 0
+    rig.service.tick()
     assert rig.texts("generation")[0].startswith("was started again at 10.0.0.5:other")
     assert rig.state().generation == 1
 
@@ -150,7 +151,7 @@ def test_the_state_of_another_version_is_refused(tmp_path):
     with sqlite3.connect(rig.job.run_dir / "coordinator.sqlite") as database:
         database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(UserError, match="has version 99 and this FleetPS reads version 3"):
+    with pytest.raises(UserError, match="has version 99 and this FleetPS reads version 4"):
         rig.start()
 
 

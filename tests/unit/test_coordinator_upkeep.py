@@ -67,6 +67,7 @@ def test_only_the_checkpoints_are_lost(tmp_path):
     rig.service.close()
     shutil.rmtree(tmp_path / "elsewhere")
     rig.service = JobService(rig.job, rig.dataset, again=True)
+    rig.service.tick()
     assert rig.service.status().rows_done == 100
     assert rig.service.stop("enough").restore == str(tmp_path / "elsewhere" / names[1])
     assert [entry.name for entry in (tmp_path / "elsewhere").iterdir()] == names[1:]
