@@ -89,11 +89,11 @@ class Sampler:
         return now[:2] == before[:2] and now[2] > before[2]
 
     def _weigh(self) -> None:
-        for words in (COORDINATOR, AGENT):
-            for process in self._job.processes(words):
-                with suppress(psutil.Error):
-                    name = "the coordinator" if words == COORDINATOR else _name(process.environ())
-                    size = process.memory_info().rss / _MEGABYTE
+        for process in self._job.processes():
+            with suppress(psutil.Error):
+                name = _name(" ".join(process.cmdline()), process.environ())
+                size = process.memory_info().rss / _MEGABYTE
+                if name:
                     self._memory[name, process.pid].append((time.monotonic(), size))
 
     def between(self, start: float, end: float) -> tuple[list[str], float]:
@@ -130,7 +130,12 @@ class Sampler:
         return found
 
 
-def _name(environ: dict[str, str]) -> str:
+def _name(command: str, environ: dict[str, str]) -> str:
+    """Empty: not one whose memory is watched."""
+    if COORDINATOR in command:
+        return "the coordinator"
+    if AGENT not in command:
+        return "the launcher" if "main() launch" in command else ""
     if environ.get("ROLE") == "WORKER":
         return f"the agent of worker {environ['WORKER_INDEX']}"
     endpoints = environ["SERVER_ENDPOINTS"].split(",")

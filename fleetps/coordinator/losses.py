@@ -14,6 +14,7 @@ from fleetps.coordinator.task_queue import TaskQueue
 _MOST_KEPT = 20
 _LOST = "worker-lost"
 _NEEDED = "in mode sync the other workers can't go on without it"
+_UNREPORTED = "its agent had ended, and nobody could say so"
 _LOADS = "it was loading the checkpoint"
 
 
@@ -89,7 +90,10 @@ class Losses:
             self._generations.open(member.name, death)
 
     def followed(self, member: Member, instance: str, address: str) -> None:
-        """Another process has come for the place of this server: so its rows are lost."""
+        """Another process has come for the place of this one: so what it held is lost."""
+        if member.role == "worker":
+            self._worker_lost(member, Death(_UNREPORTED), again=True, given_up=False)
+            return
         if instance != member.instance:
             self._members.set_gone(member, "exited")
         if self._life.row.phase == "rendezvous" and address == member.address:

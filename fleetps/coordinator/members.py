@@ -144,12 +144,13 @@ class Members:
     def followed(
         self, role: MemberRole, instance: str, address: str, rank: int | None
     ) -> Member | None:
-        """The server that this one takes the place of: itself after a restart, or a dead one."""
-        if role != "server":
-            return None
+        """Whom this one takes the place of: itself after a restart, or a dead server."""
         known = self._all.get(instance)
         if known is not None and known.live:
-            return known if self.current(known) and known.state == "serving" else None
+            at_work = known.state in ("serving", "running")
+            return known if self.current(known) and at_work else None
+        if role != "server":
+            return None
         taken = self.live("server")
         if rank is None and len(taken) < self._servers:
             same = (one for one in taken if one.address == address)

@@ -51,6 +51,18 @@ def test_one_that_was_only_cut_off_comes_back(rig):
     assert rig.service.lease("w0").kind == "task"
 
 
+def test_one_whose_end_nobody_could_report_is_noticed_when_it_registers(rig):
+    """Its agent died while the coordinator was away, and whoever started it gave it its name."""
+    task = rig.task("w0")
+    assert rig.register("worker", "w0") == 0
+    assert lost(rig) == [
+        ("worker 0", "its agent had ended, and nobody could say so; it is started again")
+    ]
+    assert rig.register("worker", "w0") == 0  # the same call once more
+    assert len(lost(rig)) == 1
+    assert rig.task("w1").id == task.id
+
+
 def test_but_not_to_a_place_that_another_one_has_taken(rig):
     rig.pass_time(11, "s0", "w1")
     assert rig.register("worker", "replacement") == 0
