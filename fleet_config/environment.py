@@ -101,6 +101,8 @@ _OUR_READERS: _Readers = {
     "SERVER_PORT": ("port", _count),
     "SERVER_INDEX": ("server_rank", _count),
     "WORKER_INDEX": ("worker_rank", _count),
+    "SERVERS_AT": ("servers_at", _text),
+    "WORKERS_AT": ("workers_at", _text),
 }
 
 VARIABLES = (*_PADDLE_READERS, *_OUR_READERS, "TF_CONFIG", *LAUNCHER_VARIABLES)

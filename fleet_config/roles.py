@@ -34,6 +34,9 @@ class Role:
     # A server's and a coordinator's own host:port, a worker's host where it is known.
     endpoint: str | None = None
     coordinator: str | None = None
+    # For a coordinator: names that have an address for each server, for each worker.
+    servers_at: str | None = None
+    workers_at: str | None = None
     # Server 0 of a static list starts the coordinator, where no other one is named.
     hosts_coordinator: bool = False
     # What said so, for messages: "ROLE=SERVER".
@@ -128,7 +131,14 @@ def _coordinator(known: _Claims) -> Role:
             "others reach it"
         )
     address = known.value("coordinator")
-    return Role("coordinator", endpoint=address, coordinator=address, source=known.says("kind"))
+    return Role(
+        "coordinator",
+        endpoint=address,
+        coordinator=address,
+        servers_at=known.value("servers_at"),
+        workers_at=known.value("workers_at"),
+        source=known.says("kind"),
+    )
 
 
 def _server(known: _Claims, own_address: Callable[[str], str]) -> Role:

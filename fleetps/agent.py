@@ -18,6 +18,7 @@ from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.agents.server import ServerAgent
 from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.access import read_token
+from fleetps.coordinator.client import CoordinatorClient
 from fleetps.installation import check_installation
 from fleetps.newrun import ensure_dataset, new_run, shown
 from fleetps.observe.job_view import JobView
@@ -112,12 +113,25 @@ def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
         _PATIENCE_BESIDE_SERVER_SECONDS if role.coordinator_beside_server_0 else _PATIENCE_SECONDS
     )
     kind = ServerAgent if role.kind == "server" else WorkerAgent
-    member = kind(job, role, coordinator_address(role), stop, patience)
+    address = coordinator_address(role)
+    if not role.servers:
+        with stop.interrupting():
+            job = _as_large(job, address)
+    member = kind(job, role, address, stop, patience)
     with ExitStack() as stack:
         host = _host(job, role, stop, stack) if role.hosts_coordinator else None
         member.on_tick = host.keep if host is not None else member.on_tick
         member.on_joined = lambda: _joined(member, role, host, stack)
         member.run()
+
+
+def _as_large(job: Job, coordinator: str) -> Job:
+    """The job with as many servers and workers as the coordinator has it."""
+    token, patience = read_token(os.environ), job.cluster.deadlines.rendezvous
+    with CoordinatorClient(coordinator, token, patience) as client:
+        size = client.size()
+    cluster = job.cluster.model_copy(update={"servers": size.servers, "workers": size.workers})
+    return job.model_copy(update={"cluster": cluster})
 
 
 def _host(job: Job, role: Role, stop: StopRequest, stack: ExitStack) -> HostedCoordinator:

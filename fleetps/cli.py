@@ -1,4 +1,4 @@
-"""The command line: `fleetps launch | data | doctor | status | checkpoint`.
+"""The command line: `fleetps launch | data | doctor | status | wait | checkpoint`.
 
 Each command imports what it needs when it runs, so that `fleetps --help` answers at once.
 """
@@ -98,6 +98,25 @@ def status(run: str | None, coordinator: str | None, as_json: bool) -> int:
     if run and coordinator:
         raise click.UsageError("--run and --coordinator name the job twice: give one of them")
     return show(coordinator or os.environ.get("COORDINATOR", ""), run, as_json=as_json)
+
+
+@cli.command()
+@click.option("--run", metavar="DIR", help="Its run directory, such as runs/quickstart.")
+@click.option("--coordinator", metavar="HOST:PORT", help="Or its address; without: $COORDINATOR.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds for which a job that failed may be started again.",
+)
+def wait(run: str | None, coordinator: str | None, patience: float) -> int:
+    """Wait for the end of a job; ends with its exit code."""
+    from fleetps.waiting import wait as wait_for_end
+
+    if run and coordinator:
+        raise click.UsageError("--run and --coordinator name the job twice: give one of them")
+    return wait_for_end(coordinator or os.environ.get("COORDINATOR"), run, patience)
 
 
 @cli.command(

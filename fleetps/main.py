@@ -12,6 +12,7 @@ from fleet_config.job import load_job
 from fleet_config.roles import Role, resolve_role
 from fleetps import agent
 from fleetps.agents import paddle_launcher
+from fleetps.agents.counting import count_addresses
 from fleetps.exits import exit_code_of
 from fleetps.observe.logs import set_up_logging
 from fleetps.system.signals import StopRequest
@@ -51,8 +52,14 @@ def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> 
 
 
 def sizes_of(role: Role) -> list[str]:
-    """Where the environment lists the servers or counts the workers, that is how many there are."""
+    """Where the environment tells how many servers or workers there are, so many there are."""
     sizes = {"servers": len(role.servers) or None, "workers": role.worker_count}
+    for kind, variable, name in (
+        ("servers", "SERVERS_AT", role.servers_at),
+        ("workers", "WORKERS_AT", role.workers_at),
+    ):
+        if name:
+            sizes[kind] = count_addresses(variable, name)
     return [f"cluster.{name}={size}" for name, size in sizes.items() if size]
 
 

@@ -94,6 +94,7 @@ class CoordinatorClient:
 
     # -- the methods --
 
+    size = _over_http(Coordinator.size)
     register = _over_http(Coordinator.register)
     rendezvous = _over_http(Coordinator.rendezvous)
     heartbeat = _over_http(Coordinator.heartbeat)

@@ -35,6 +35,13 @@ class Registered(Message):
     restore: str = ""  # see JobState
 
 
+class Size(Message):
+    """With how many the job begins: the coordinator's numbers hold for everybody."""
+
+    servers: int
+    workers: int
+
+
 class Rendezvous(Message):
     """Who is there. `servers` (by rank) is filled as soon as all servers have registered."""
 

@@ -15,6 +15,7 @@ from fleetps.coordinator.messages import (
     Lease,
     Registered,
     Rendezvous,
+    Size,
     TaskAnswer,
 )
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
@@ -26,6 +27,9 @@ Numbers = dict[Name, FiniteFloat]
 
 class Coordinator(Protocol):
     """What `JobService` and `CoordinatorClient` can do; all may raise UserError or TryAgain."""
+
+    def size(self) -> Size:
+        """Asked before `register` by who knows no lists: a service may have been scaled."""
 
     def register(
         self,

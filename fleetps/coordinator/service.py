@@ -28,6 +28,7 @@ from fleetps.coordinator.messages import (
     Lease,
     Registered,
     Rendezvous,
+    Size,
     TaskAnswer,
     TaskLease,
 )
@@ -99,6 +100,10 @@ class JobService:
             self._store.close()
 
     # -- members --
+
+    def size(self) -> Size:
+        cluster = self._job.cluster
+        return Size(servers=cluster.servers, workers=cluster.workers)
 
     def register(
         self,

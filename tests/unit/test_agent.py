@@ -14,8 +14,9 @@ import pytest
 from fleet_config.errors import EXIT_USER, Stopped, TryAgain, UserError
 from fleet_config.job import Job
 from fleet_config.roles import Role, resolve_role
+from fleetps import health
 from fleetps.agent import coordinator_address
-from fleetps.agents import paddle_launcher
+from fleetps.agents import counting, paddle_launcher
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, local_environment, paddle_environment
 from fleetps.agents.membership import any_present, end_of
@@ -62,6 +63,40 @@ def test_the_environment_says_how_many_there_are() -> None:
     role = paddle_role("a:1,b:1", "c:1,d:1,e:1")
     assert sizes_of(role) == ["cluster.servers=2", "cluster.workers=3"]
     assert sizes_of(resolve_role({})) == []
+
+
+def test_a_service_is_as_large_as_its_name_has_addresses(monkeypatch) -> None:
+    found = iter([set(), {"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}])
+    last: set[str] = set()
+
+    def addresses(name: str) -> set[str]:
+        nonlocal last
+        assert name == "server"
+        last = next(found, last)
+        return last
+
+    monkeypatch.setattr(counting, "_addresses", addresses)
+    monkeypatch.setattr(counting, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(counting, "_STEADY_SECONDS", 0.01)
+    role = resolve_role({"ROLE": "COORDINATOR", "COORDINATOR": "co:1", "SERVERS_AT": "server"})
+    assert sizes_of(role) == ["cluster.servers=2"]
+    monkeypatch.setattr(counting, "_SECONDS", 0.0)
+    last = set()
+    with pytest.raises(TryAgain, match="SERVERS_AT=server: that name has had no address for 0 s"):
+        sizes_of(role)
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({}, None),
+        ({"ROLE": "COORDINATOR", "COORDINATOR": "co:7164"}, "127.0.0.1:7164"),
+        ({"ROLE": "WORKER", "COORDINATOR": "co:7164"}, "co:7164"),
+        ({"ROLE": "SERVER", "COORDINATOR": "co:7164", "SERVER_ENDPOINT": "s:6"}, "s:6"),
+    ],
+)
+def test_who_answers_for_the_health_of_a_container(environ, address: str | None) -> None:
+    assert health.address_of(resolve_role(environ)) == address
 
 
 class TestChildEnvironment:

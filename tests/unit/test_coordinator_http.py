@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -12,13 +13,15 @@ import uvicorn
 from coordinator_rig import Rig, work
 from fastapi import FastAPI, Response
 
-from fleet_config.errors import TryAgain, UserError
+from fleet_config.errors import Stopped, TryAgain, UserError
+from fleetps import statusline
 from fleetps.coordinator.access import read_token, with_token
 from fleetps.coordinator.app import make_app
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.coordinator.requests import METHODS
 from fleetps.coordinator.service import JobService
+from fleetps.waiting import wait
 
 
 @contextlib.contextmanager
@@ -105,6 +108,24 @@ def test_every_method_answers_as_the_service_does(rig, client):
     assert client.fail("w1", "broken", ["a", "b"], 2).exit_code == 2
     assert client.stop("too late").reason == "worker 1: broken"
     assert client.lease("w0").kind == "stop"
+
+
+def test_how_large_the_job_is(client):
+    assert client.size().model_dump() == {"servers": 1, "workers": 2}
+
+
+def test_waiting_for_the_end_of_a_job(rig, address, client, monkeypatch):
+    monkeypatch.setattr(statusline, "_PATIENCE", 0.2)
+    rig.assemble()
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(wait, address, None, patience=60)
+        client.stop("enough")
+        with pytest.raises(Stopped, match="enough"):
+            end.result(60)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    with pytest.raises(TryAgain, match="has not answered"):
+        wait(f"127.0.0.1:{port}", None, patience=0)
 
 
 def test_the_clock_over_http(tmp_path):

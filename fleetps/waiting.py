@@ -1,0 +1,46 @@
+"""`fleetps wait`: until a job is over, ending with its exit code.
+
+What watches over containers may start a job again that ended with 75, and then it goes on.
+"""
+
+import logging
+import time
+
+from fleet_config.errors import EXIT_OK, TryAgain
+from fleetps.agents.membership import OVER, end_of, state_of
+from fleetps.coordinator.client import CoordinatorClient
+from fleetps.statusline import client_of
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5
+
+
+def wait(coordinator: str | None, run: str | None, patience: float) -> int:
+    """`patience`: seconds without a running job after which nothing more is expected.
+
+    Raises:
+        FleetError: how it ended otherwise.
+    """
+    last: TryAgain | None = None
+    heard = time.monotonic()
+    with client_of(coordinator, run) as client:
+        while True:
+            try:
+                if _is_done(client):
+                    return EXIT_OK
+                last, heard = None, time.monotonic()
+            except TryAgain as error:
+                if last is None:
+                    _log.warning("%s", error)
+                last = last or error
+                if time.monotonic() - heard > patience:
+                    raise last from None
+            time.sleep(_POLL_SECONDS)
+
+
+def _is_done(client: CoordinatorClient) -> bool:
+    status = client.status()
+    if status.job in OVER and status.job != "done":
+        raise end_of(state_of(status))
+    return status.job == "done"
