@@ -47,7 +47,9 @@ def _holds_checkpoints(path: Path) -> bool:
 def _newest(path: Path) -> Checkpoint:
     inner = path / "checkpoints"
     directory = inner if inner.is_dir() else path
-    found = Checkpoints(directory).list()
+    store = Checkpoints(directory)
+    store.check_newest()
+    found = store.list()
     if not found:
         raise UserError(
             f"{path}: is neither a checkpoint nor a directory with some; `fleetps checkpoint ls` "

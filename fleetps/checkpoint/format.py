@@ -42,6 +42,10 @@ class DamagedCheckpoint(UserError):
     """A file of a checkpoint is not what was written, or not there: the sentence names it."""
 
 
+class NewerCheckpoint(UserError):
+    """A newer FleetPS wrote it, and this one can't read it."""
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -197,7 +201,7 @@ def read_manifest(directory: Path) -> Manifest:
 
     Raises:
         DamagedCheckpoint: there is none, or it can't be read.
-        UserError: there is no such directory, or a newer FleetPS wrote it.
+        UserError: there is no such directory; NewerCheckpoint: see there.
     """
     if not directory.is_dir():
         raise UserError(f"{directory}: is not a checkpoint: there is no such directory")
@@ -218,8 +222,7 @@ def parse_manifest(content: bytes, file: object) -> Manifest:
     """Read and check the text of a manifest; `file` is where it comes from.
 
     Raises:
-        DamagedCheckpoint: it is no manifest.
-        UserError: a newer FleetPS wrote it.
+        DamagedCheckpoint, NewerCheckpoint: it is no manifest; see there.
     """
     try:
         document = json.loads(content)
@@ -241,7 +244,7 @@ def _check_version(file: object, document: Any) -> None:
         raise DamagedCheckpoint(f'{file}: is damaged: "format" is not "{FORMAT}"')
     version = document.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise UserError(
+        raise NewerCheckpoint(
             f"{file}: is of version {version}, but this FleetPS reads version {VERSION} only; "
             "use the FleetPS that wrote it, or a newer one"
         )

@@ -19,8 +19,9 @@ import fsspec
 
 from fleet_config.errors import FleetError, TryAgain, UserError
 from fleetps.checkpoint.format import MANIFEST, DamagedCheckpoint, Manifest, parse_manifest
+from fleetps.checkpoint.publish import publish
 from fleetps.checkpoint.retention import to_keep
-from fleetps.checkpoint.store import PARTIAL, THIN, Checkpoint, Checkpoints, publish
+from fleetps.checkpoint.store import PARTIAL, THIN, Checkpoint, Checkpoints
 from fleetps.checkpoint.verify import verify
 
 _log = logging.getLogger(__name__)

@@ -22,8 +22,9 @@ from fleetps.checkpoint.format import (
     TableRecord,
     World,
 )
+from fleetps.checkpoint.publish import publish
 from fleetps.checkpoint.rows import part_names
-from fleetps.checkpoint.store import PARTIAL, Checkpoint, publish
+from fleetps.checkpoint.store import PARTIAL, Checkpoint
 from fleetps.checkpoint.verify import file_records, in_threads
 
 _BUFFERED = 1 << 26  # bytes

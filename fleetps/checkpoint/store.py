@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,13 +24,14 @@ from fleet_config.job import Job
 from fleetps.checkpoint import fits
 from fleetps.checkpoint.format import (
     DENSE,
-    MANIFEST,
     TABLES,
     DamagedCheckpoint,
     Manifest,
+    NewerCheckpoint,
     optimizer_file,
     read_manifest,
 )
+from fleetps.checkpoint.publish import publish
 from fleetps.checkpoint.retention import base_of_newest, to_keep
 from fleetps.checkpoint.verify import verify
 from fleetps.data.dataset import Column
@@ -117,12 +117,12 @@ class Checkpoints:
         self.path = path
 
     def list(self) -> Sequence[Checkpoint]:
-        """All complete ones, newest first; what isn't one is left out with a warning."""
+        """All complete ones, newest first; what can't be read is left out with a warning."""
         found = []
         for entry in self.entries():
             try:
                 found.append(Checkpoint(entry, read_manifest(entry)))
-            except DamagedCheckpoint as error:
+            except (DamagedCheckpoint, NewerCheckpoint) as error:
                 _log.warning("%s (ignored)", error)
         return sorted(found, key=lambda one: one.manifest.number, reverse=True)
 
@@ -138,8 +138,10 @@ class Checkpoints:
         The same goes for the files of those that it builds on.
 
         Raises:
-            UserError: the newest doesn't fit the job, which is no reason to take an older one.
+            UserError: the newest doesn't fit the job, or is of a newer FleetPS, which is no reason
+                to take an older one.
         """
+        self.check_newest()
         for one in self.list():
             try:
                 verify_links(one)
@@ -149,6 +151,16 @@ class Checkpoints:
             fits.check_resume(one.path, one.manifest, job, columns)
             return one
         return None
+
+    def check_newest(self) -> None:
+        """Refuse to go on from an older one when a newer FleetPS has written the newest.
+
+        Raises:
+            NewerCheckpoint: it has.
+        """
+        for entry in self.entries()[-1:]:
+            with contextlib.suppress(DamagedCheckpoint):
+                read_manifest(entry)
 
     def next_number(self) -> int:
         """One more than any that there is or was begun, from 1."""
@@ -169,7 +181,9 @@ class Checkpoints:
         """Make what was written a checkpoint: when this returns, it outlives a power cut."""
         stamp = manifest.time.replace("-", "").replace(":", "")
         with self._writing():
-            return publish(partial, self.path / f"{manifest.number:06}-{stamp}", manifest)
+            final = self.path / f"{manifest.number:06}-{stamp}"
+            publish(partial, final, manifest)
+            return Checkpoint(final, manifest)
 
     def abandon(self, partial: Path) -> None:
         """Remove what a failed attempt has written."""
@@ -268,24 +282,3 @@ def _base_in(thin: Path) -> str | None:
         return read_manifest(thin).base
     except UserError:
         return None
-
-
-def publish(partial: Path, final: Path, manifest: Manifest) -> Checkpoint:
-    """Write the manifest, see to it that all is on the disk, and rename."""
-    (partial / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-    for directory, _, files in os.walk(partial, topdown=False):
-        for file in files:
-            sync(Path(directory, file))
-        sync(Path(directory))
-    partial.rename(final)
-    sync(final.parent)
-    return Checkpoint(final, manifest)
-
-
-def sync(path: Path) -> None:
-    """What a file or directory is now outlives a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

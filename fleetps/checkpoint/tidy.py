@@ -13,7 +13,8 @@ from pathlib import Path
 from fleet_config.errors import UserError
 from fleetps.checkpoint.chain import verify_chain
 from fleetps.checkpoint.format import DamagedCheckpoint
-from fleetps.checkpoint.store import THIN, Checkpoint, Checkpoints, publish, sync
+from fleetps.checkpoint.publish import publish, sync
+from fleetps.checkpoint.store import THIN, Checkpoint, Checkpoints
 from fleetps.checkpoint.thin import thin
 
 _log = logging.getLogger(__name__)

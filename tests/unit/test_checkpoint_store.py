@@ -231,3 +231,22 @@ def test_files_of_another_kind_are_ignored(tmp_path: Path) -> None:
     made = make(job, 1)
     (job.checkpoint_dir / "README").write_text("")
     assert Checkpoints(job.checkpoint_dir).list() == [made]
+
+
+def test_one_of_a_newer_version(tmp_path: Path) -> None:
+    """It is in nobody's way, but nobody goes on from an older one in silence either."""
+    job = job_of(tmp_path)
+    store = Checkpoints(job.checkpoint_dir)
+    for number in range(1, 4):
+        make(job, number)
+    newest = make(job, 4)
+    manifest = newest.path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 2'))
+    assert [one.manifest.number for one in store.list()] == [3, 2, 1]
+    assert len(store.prune(keep=1)) == 2
+    with pytest.raises(UserError, match="is of version 2, but this FleetPS reads version 1 only"):
+        store.newest_valid(job, COLUMNS)
+    store.remove(newest.name)
+    found = store.newest_valid(job, COLUMNS)
+    assert found is not None
+    assert found.manifest.number == 3
