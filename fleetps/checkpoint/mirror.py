@@ -202,7 +202,8 @@ def _fetch(mirror: Mirror, copy: Copy, store: Checkpoints) -> Checkpoint:
     try:
         partial.mkdir(parents=True)
         mirror.get(copy, partial)
-        return publish(partial, final, copy.manifest)
+        publish(partial, final, copy.manifest)
+        return Checkpoint(final, copy.manifest)
     except OSError as error:
         raise UserError(
             f"{partial}: can't be written: {error.strerror or error}; make room there or set "
