@@ -40,7 +40,7 @@ class Note(BaseModel):
 
 
 def keep_up(job: Job) -> Iterator[Note]:
-    """Make deltas and copies; what fails is tried again the next time."""
+    """Make deltas and copies; what fails is made up for the next time."""
     wanted = job.checkpoint
     store = Checkpoints(job.checkpoint_dir)
     if wanted.full_every > 1:
@@ -54,7 +54,7 @@ def keep_up(job: Job) -> Iterator[Note]:
         try:
             yield from _copy(job, store, wanted.mirror)
         except FleetError as error:
-            yield Note(kind="mirror-failed", text=f"{error}; tried again after the next checkpoint")
+            yield Note(kind="mirror-failed", text=str(error))
 
 
 def _copy(job: Job, store: Checkpoints, url: str) -> Iterator[Note]:

@@ -14,6 +14,8 @@ from fleetps.system.process import Child, describe_exit
 
 _LABEL = "upkeep"
 _KILL_SECONDS = 5.0
+# A round that failed is made again after so many seconds, then after the next checkpoint.
+_PAUSES = (10.0, 30.0, 90.0)
 
 
 class Upkeep:
@@ -34,11 +36,16 @@ class Upkeep:
         self._generation = 0
         self._child: Child | None = None
         self._since = 0.0
+        self._failures = 0  # in a row, of rounds for the same checkpoint
+        self._again_at: float | None = None
 
     def busy(self, newest: str) -> bool:
         """A round runs or is to begin; for `newest` see `look`."""
+        return self._child is not None or self._again_at is not None or self._is_new(newest)
+
+    def _is_new(self, newest: str) -> bool:
         is_new = self._seen is not None and newest != self._seen
-        return self._child is not None or (is_new and self._job.checkpoint.has_upkeep)
+        return is_new and self._job.checkpoint.has_upkeep
 
     def look(self, newest: str, generation: int) -> Iterator[tuple[str, str]]:
         """See after the round; yields kind and text of each event that people should know of.
@@ -52,15 +59,30 @@ class Upkeep:
             self._seen, self._generation = newest, generation
         if self._child is not None:
             yield from self._watch(self._child)
-        if self._child is None and self.busy(newest):
-            self._seen = newest
+        if self._is_new(newest):
+            self._failures, self._again_at = 0, None
+        elif self._again_at is None or self._clock() < self._again_at:
+            return
+        if self._child is None:
+            self._seen, self._again_at = newest, None
             try:
                 self._child = self._start()
             except OSError as error:
-                yield "upkeep-failed", f"{self._work}: can't be written: {error.strerror}"
+                sentence = f"{self._work}: can't be written: {error.strerror}"
+                yield "upkeep-failed", sentence + self._try_again()
+
+    def _try_again(self) -> str:
+        """What is said of a round that failed."""
+        if self._failures == len(_PAUSES):
+            return "; tried again after the next checkpoint"
+        pause = _PAUSES[self._failures]
+        self._failures += 1
+        self._again_at = self._clock() + pause
+        return f"; tried again in {pause:g} s"
 
     def stop(self) -> None:
         """No round runs any more; it is made up for after the next checkpoint."""
+        self._again_at = None
         if self._child is not None:
             _end(self._child)
             self._child = None
@@ -87,7 +109,9 @@ class Upkeep:
             return
         notes = self._notes()
         for note in notes:
-            if note.kind != "begins":
+            if note.kind == "mirror-failed":
+                yield note.kind, note.text + self._try_again()
+            elif note.kind != "begins":
                 yield note.kind, note.text
         doing = notes[-1].text if notes else "starting"
         if late:
@@ -96,7 +120,8 @@ class Upkeep:
             _end(child)
         elif code:
             last = "".join(tail(self._log, 1))
-            yield "upkeep-failed", f"{doing}: {describe_exit(code)} {last}".rstrip()
+            sentence = f"{doing}: {describe_exit(code)} {last}".rstrip()
+            yield "upkeep-failed", sentence + self._try_again()
         self._child = None
 
     def _notes(self) -> list[Note]:

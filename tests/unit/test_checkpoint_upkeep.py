@@ -51,9 +51,8 @@ def test_a_mirror_that_fails_keeps_nothing_else_from_its_work(tmp_path: Path) ->
     job = job_with(tmp_path, full_every=3, mirror=f"file://{tmp_path}/file/inside")
     for number, tables in enumerate(history(job, 3), start=1):
         make(job, number, tables=tables)
-        ((kind, text),) = said(job)
+        ((kind, _),) = said(job)
         assert kind == "mirror-failed"
-        assert text.endswith("; tried again after the next checkpoint")
     kinds = [one.manifest.kind for one in Checkpoints(job.checkpoint_dir).list()]
     assert kinds == ["full", "delta", "full"]
 
@@ -66,6 +65,14 @@ def test_deltas_that_can_not_be_written(tmp_path: Path) -> None:
     assert text.startswith(
         f"checkpoints stay full: can't make deltas in {tmp_path}/file: Not a directory; make room"
     )
+
+
+def fast() -> float:
+    return 100 * time.monotonic()
+
+
+AGAIN = [f"; tried again {when}" for when in ("in 10 s", "in 30 s", "in 90 s")]
+AGAIN.append("; tried again after the next checkpoint")
 
 
 def events(upkeep: Upkeep, newest: str) -> list[tuple[str, str]]:
@@ -82,7 +89,7 @@ def events(upkeep: Upkeep, newest: str) -> list[tuple[str, str]]:
 def test_the_process(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/mirror"
     job = job_with(tmp_path, mirror=url)
-    upkeep = Upkeep(job, job.run_dir)
+    upkeep = Upkeep(job, job.run_dir, fast)
     assert events(upkeep, "") == []
     made = make(job)
     assert upkeep.busy(made.name)
@@ -91,9 +98,32 @@ def test_the_process(tmp_path: Path) -> None:
     assert events(upkeep, made.name) == []
     shutil.rmtree(job.checkpoint_dir)
     job.checkpoint_dir.write_text("")
-    ((kind, text),) = events(upkeep, "000002")
-    assert kind == "mirror-failed"
-    assert "Not a directory" in text
+    failed = events(upkeep, "000002")
+    for (kind, text), again in zip(failed, AGAIN, strict=True):
+        assert kind == "mirror-failed"
+        assert "Not a directory" in text
+        assert text.endswith(again)
+
+
+def test_a_mirror_that_is_there_again(tmp_path: Path) -> None:
+    """After the last checkpoint of a job nobody else would make up for it."""
+    url = f"file://{tmp_path}/file/mirror"
+    job = job_with(tmp_path, mirror=url)
+    away = tmp_path / "file"
+    away.write_text("")
+    upkeep = Upkeep(job, job.run_dir, fast)
+    assert events(upkeep, "") == []
+    made = make(job)
+    found: list[tuple[str, str]] = []
+    end = time.monotonic() + SECONDS
+    while upkeep.busy(made.name):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        found += upkeep.look(made.name, 1)
+        if found and not away.is_dir():
+            away.unlink(missing_ok=True)
+    assert [kind for kind, _ in found] == ["mirror-failed", "mirrored"]
+    assert [copy.name for copy in Mirror(url, "small").list()] == [made.name]
 
 
 def begun(job: Job, directory: Path, clock: Callable[[], float] = time.monotonic) -> Upkeep:
@@ -145,18 +175,20 @@ def test_nothing_to_do(tmp_path: Path, checkpoint: dict[str, Any]) -> None:
 
 def test_a_process_that_can_not_start(tmp_path: Path) -> None:
     job = job_with(tmp_path, full_every=2)
-    upkeep = Upkeep(job, job.run_dir)
+    upkeep = Upkeep(job, job.run_dir, fast)
     assert events(upkeep, "") == []
     place = job.run_dir / "work/upkeep"
     (place / "report.jsonl").mkdir(parents=True)
     sentence = f"{place}: can't be written: Is a directory"
-    assert events(upkeep, "000001") == [("upkeep-failed", sentence)]
+    failed = [("upkeep-failed", sentence + again) for again in AGAIN]
+    assert events(upkeep, "000001") == failed
 
 
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
-    upkeep = begun(job_with(tmp_path, full_every=2), tmp_path)
+    upkeep = begun(job_with(tmp_path, full_every=2), tmp_path, fast)
     assert upkeep._child is not None
     os.kill(upkeep._child.pid, signal.SIGKILL)
-    ((kind, text),) = events(upkeep, "000001")
+    (kind, text), *others = events(upkeep, "000001")
     assert kind == "upkeep-failed"
+    assert others == []  # made again, without any trouble
     assert ": killed by SIGKILL (by hand, or by the kernel when memory ran out)" in text
