@@ -23,6 +23,7 @@ from fleetps.installation import check_installation
 from fleetps.newrun import ensure_dataset, new_run, shown
 from fleetps.observe.job_view import JobView
 from fleetps.observe.logs import set_up_logging
+from fleetps.observe.relay import relayed
 from fleetps.system.rundir import RunDirectory
 from fleetps.system.signals import StopRequest
 
@@ -81,7 +82,7 @@ def _run_local(job: Job, stop: StopRequest) -> None:
 def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
     host = HostedCoordinator(job, os.environ)
     try:
-        with shown(job) as display:
+        with shown(job) as display, relayed(job, "coordinator"):
             with stop.interrupting():
                 ensure_dataset(job, display.note)
                 # Started again, it goes on with the job where it was.
@@ -151,7 +152,9 @@ def _joined(member: Member, role: Role, host: HostedCoordinator | None, stack: E
     launchers show one process or the other.
     """
     job, membership = member.job, member.membership
-    set_up_logging(job.observe.log_format, f"{membership.kind}-{membership.rank}")
+    name = f"{membership.kind}-{membership.rank}"
+    set_up_logging(job.observe.log_format, name)
+    stack.enter_context(relayed(job, name))
     if host is None and not (
         membership.kind == "worker" and membership.rank == 0 and role.coordinator_beside_server_0
     ):

@@ -1,15 +1,18 @@
-"""The command line: `fleetps launch | data | doctor | status | wait | checkpoint`.
+"""The command line: `fleetps launch | data | doctor | status | logs | wait | checkpoint`.
 
 Each command imports what it needs when it runs, so that `fleetps --help` answers at once.
 """
 
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
 from fleetps import __version__
 from fleetps.exits import exit_code_of
+from fleetps.logbook.options import log_options
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -38,7 +41,12 @@ def cli() -> None:
 @click.option("--servers", type=int, help="How many servers: --set cluster.servers.")
 @click.option("--workers", type=int, help="How many workers: --set cluster.workers.")
 @click.option("--threads", type=int, help="Threads of each worker: --set cluster.threads.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="--set observe.log_format.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="FLEETPS_LOG_FORMAT",
+    help="--set observe.log_format; or $FLEETPS_LOG_FORMAT.",
+)
 def launch(
     config: str,
     overrides: tuple[str, ...],
@@ -117,6 +125,34 @@ def wait(run: str | None, coordinator: str | None, patience: float) -> int:
     if run and coordinator:
         raise click.UsageError("--run and --coordinator name the job twice: give one of them")
     return wait_for_end(coordinator or os.environ.get("COORDINATOR"), run, patience)
+
+
+@cli.command()
+@click.option("--run", metavar="DIR", help="A job of this machine: its run directory.")
+@click.option("--config", metavar="FILE", help="A job on the hosts of its job file, over ssh.")
+@set_option
+@click.option("--compose", metavar="PROJECT", help="A job in containers: its Compose project.")
+@log_options
+def logs(
+    run: str | None,
+    config: str | None,
+    overrides: tuple[str, ...],
+    compose: str | None,
+    **options: Any,
+) -> int:
+    """Show what all processes of a job have written, in the order of time (UTC)."""
+    from fleetps.logbook import show
+    from fleetps.logbook.query import query_of
+
+    query = query_of(**options)
+    match run, config, compose:
+        case str(), None, None:
+            return show.of_run(Path(run), query)
+        case None, str(), None:
+            return show.of_job(config, overrides, query)
+        case None, None, str():
+            return show.of_compose(compose, query)
+    raise click.UsageError("name the job by one of --run, --config and --compose")
 
 
 @cli.command(

@@ -29,7 +29,12 @@ _log = logging.getLogger(__name__)
     multiple=True,
     help="Override one value, such as --set data.batch_size=1024; may be repeated.",
 )
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="--set observe.log_format.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    envvar="FLEETPS_LOG_FORMAT",
+    help="--set observe.log_format; or $FLEETPS_LOG_FORMAT.",
+)
 def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> int:
     """Play the role that the environment names (ROLE, TRAINING_ROLE or TF_CONFIG).
 

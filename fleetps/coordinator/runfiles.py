@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from fleet_config.errors import TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.saved import SavedCheckpoints
@@ -105,3 +107,15 @@ def only_coordinator(run_dir: Path) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def coordinator_runs(run_dir: Path) -> bool:
+    """Whether the coordinator that works in a run directory lives, on this machine.
+
+    The lock itself is not tried: for that moment it would keep a new coordinator away.
+    """
+    try:
+        process = psutil.Process(int((run_dir / _LOCK_FILE).read_text(encoding="ascii")))
+        return "fleetps.coordinator" in process.cmdline()
+    except (OSError, ValueError, psutil.Error):
+        return False

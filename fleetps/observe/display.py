@@ -87,7 +87,7 @@ class JsonDisplay:
         handler.setFormatter(JsonFormatter("job"))
         self._log = logging.getLogger("fleetps.progress")
         self._log.setLevel(logging.INFO)
-        self._log.propagate = False  # standard error has the log; this is the program's output
+        self._log.propagate = False  # it has a role of its own
         self._log.handlers = [handler]
         self._news = News()
         self._periodic = Periodic(every)

@@ -1,4 +1,6 @@
-"""Logging of a FleetPS process: text for people or one JSON object per line, to standard error.
+"""Logging of a FleetPS process: text for people, or JSON lines.
+
+Text goes to standard error, JSON lines to standard output, where collectors of logs read.
 
 Every line carries the role and rank (`worker-1`). More fields for machines go into `extra`:
 
@@ -20,18 +22,23 @@ LogFormat = Literal["text", "json"]
 _CHATTY = ("httpx", "httpcore")
 
 # What a text line has before the message.
-_PREFIX = re.compile(r"^\d\d:\d\d:\d\d [A-Z]+ (\S+: )?")
+_PREFIX = re.compile(r"^(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(,\d{3})? [A-Z]+ (\S+: )?")
 
 
-class _Stderr(logging.Handler):
-    """Looks `sys.stderr` up for every line: a live display replaces it while it draws."""
+class _Output(logging.Handler):
+    """Looks the stream up for every line: a live display replaces it while it draws."""
+
+    def __init__(self, name: Literal["stdout", "stderr"]) -> None:
+        super().__init__()
+        self._name = name
 
     def emit(self, record: logging.LogRecord) -> None:
+        stream = getattr(sys, self._name)
         try:
-            sys.stderr.write(f"{self.format(record)}\n")
-            sys.stderr.flush()
+            stream.write(f"{self.format(record)}\n")
+            stream.flush()
         except OSError:
-            let_go(sys.stderr)
+            let_go(stream)
         except ValueError:
             self.handleError(record)
 
@@ -70,13 +77,16 @@ def message_of(line: str) -> str:
 
 def set_up_logging(log_format: LogFormat, role: str = "", level: int = logging.INFO) -> None:
     """Configure the root logger of this process. Call it again when the rank becomes known."""
-    handler = _Stderr()
     if log_format == "json":
+        handler = _Output("stdout")
         handler.setFormatter(JsonFormatter(role))
     else:
+        handler = _Output("stderr")
         name = f"{role}: " if role else ""
+        # Who looks at a terminal knows the date; in a file lines are put in order by it.
+        clock = "%H:%M:%S" if sys.stderr.isatty() else None
         handler.setFormatter(
-            logging.Formatter(f"%(asctime)s %(levelname)s {name}%(message)s", "%H:%M:%S")
+            logging.Formatter(f"%(asctime)s %(levelname)s {name}%(message)s", clock)
         )
     logging.basicConfig(handlers=[handler], level=level, force=True)
     for name in _CHATTY:

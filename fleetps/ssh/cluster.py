@@ -11,6 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fleet_config.errors import EXIT_OK, EXIT_USER, FleetError, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.agents.membership import end_of, state_of
+from fleetps.logbook.line import Line
+from fleetps.logbook.query import Query
+from fleetps.ssh.in_order import InOrder
 from fleetps.ssh.plan import Placement
 from fleetps.ssh.remote import Remote
 from fleetps.ssh.telling import job_line, job_status, overview, process_words
@@ -84,21 +87,22 @@ class Cluster:
             self._show(line)
         raise_together(errors.values())
 
-    async def logs(self, role: str | None, rank: int | None, lines: int, *, follow: bool) -> None:
-        """Show the agents' last lines, of one process, of a role or of all."""
+    async def logs(self, query: Query, show: Callable[[Line], None]) -> None:
+        """Show what the processes have written, in the order of time."""
         chosen = {
             place.key: names
             for place in self._places
-            if (names := [p.name for p in place.processes if _is(p.name, role, rank)])
+            if (names := [p.name for p in place.processes if query.wants(p.name)])
         }
         if not chosen:
-            which = " ".join(str(part) for part in (role, rank) if part is not None)
+            which = " ".join(str(part) for part in (query.role, query.rank) if part is not None)
             raise UserError(f"the job has no {which}; status lists its processes")
-        async with self._all([p for p in self._places if p.key in chosen]) as remotes:
+        found = InOrder(show, at_once=query.follow)
+        async with self._all([p for p in self._places if p.key in chosen]) as remotes, found:
             await all_of(
                 remotes,
                 lambda remote: remote.logs(
-                    self._show, names=chosen[remote.place.key], lines=lines, follow=follow
+                    found.add, names=tuple(chosen[remote.place.key]), query=query
                 ),
             )
 
@@ -258,12 +262,6 @@ def _raise_failure(remote: Remote, answer: Answer) -> None:
 
 def _running(states: Sequence[ProcessState]) -> list[str]:
     return [state.name for state in states if state.running]
-
-
-def _is(name: str, role: str | None, rank: int | None) -> bool:
-    """Whether `worker-1` is of that role and rank, where one is asked for."""
-    kind, _, number = name.partition("-")
-    return role in (None, kind) and (rank is None or number == str(rank))
 
 
 def _hosts(number: int) -> str:

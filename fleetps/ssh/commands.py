@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fleet_config.job import load_job
 from fleet_config.roles import DEFAULT_SERVER_PORT
 from fleet_config.source import read_source
+from fleetps.logbook.options import log_options
+from fleetps.logbook.query import query_of
 from fleetps.ssh.cluster import Cluster
 from fleetps.ssh.payload import packed
 from fleetps.ssh.plan import DEFAULT_COORDINATOR_PORT, placements
@@ -21,7 +25,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 class _Given:
     """What stands before the command."""
 
-    def __init__(self, config: str, overrides: tuple[str, ...], *, accept_new: bool) -> None:
+    def __init__(self, config: str, overrides: Sequence[str], *, accept_new: bool) -> None:
         self._config = config
         self._overrides = overrides
         self._accept_new = accept_new
@@ -42,6 +46,11 @@ class _Given:
         """
         data = read_source(Path(self._config), self._overrides).data
         return json.dumps({key: value for key, value in data.items() if key != "hosts"}, indent=2)
+
+
+def cluster_of(config: str, overrides: Sequence[str]) -> Cluster:
+    """The hosts of a job file."""
+    return _Given(config, overrides, accept_new=False).cluster()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -108,14 +117,12 @@ def status(given: _Given) -> None:
 
 
 @cli.command()
-@click.option("--role", type=click.Choice(["coordinator", "server", "worker"]))
-@click.option("--rank", type=click.IntRange(0), help="Of a server or worker.")
-@click.option("--lines", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--follow", is_flag=True, help="Go on until they have ended.")
+@log_options
 @click.pass_obj
-def logs(given: _Given, role: str | None, rank: int | None, lines: int, follow: bool) -> None:
-    """Show what the processes have written."""
-    asyncio.run(given.cluster().logs(role, rank, lines, follow=follow))
+def logs(given: _Given, /, **options: Any) -> None:
+    """Show what the processes have written, in the order of time."""
+    query = query_of(**options)
+    asyncio.run(given.cluster().logs(query, lambda line: click.echo(line.shown())))
 
 
 @cli.command()

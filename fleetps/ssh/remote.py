@@ -12,9 +12,10 @@ import asyncssh
 from pydantic import ValidationError
 
 from fleet_config.errors import EXIT_USER, FleetError, TryAgain, UserError
+from fleetps.logbook.line import Line
 from fleetps.ssh.connect import connect
 from fleetps.ssh.plan import Placement
-from fleetps.ssh.words import Answer, Request
+from fleetps.ssh.words import Answer, LogLine, Request
 
 _SYNC_SECONDS = 300.0
 _CLOSE_SECONDS = 2.0
@@ -90,15 +91,16 @@ class Remote:
             raise kind(f"host {self.name}: {answer.error}")
         return answer
 
-    async def logs(self, show: Callable[[str], None], **more: object) -> None:
-        """Call `show` with each line that the helper writes, as it comes."""
+    async def logs(self, add: Callable[[Line], None], **more: object) -> None:
+        """Call `add` with each line that the helper writes, as it comes."""
         request = self._request("logs", more)
         command = self._shell(_HELPER)
         try:
             async with self._open.create_process(command, errors="replace") as there:
                 there.stdin.write(f"{request.model_dump_json()}\n")
-                async for line in there.stdout:
-                    show(line.rstrip("\n"))
+                async for text in there.stdout:
+                    said = LogLine.model_validate_json(text)
+                    add(Line(said.time, said.process, said.text))
                 done = await there.wait()
         except (asyncssh.Error, OSError) as error:
             raise self._lost(str(error) or type(error).__name__) from None

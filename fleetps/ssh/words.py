@@ -6,6 +6,7 @@ from typing import Literal
 
 from fleet_config.errors import FleetError
 from fleetps.coordinator.reports import Message, Status
+from fleetps.logbook.query import Query
 
 COORDINATOR = "coordinator"
 
@@ -37,7 +38,7 @@ class Request(Message):
     check: can this Python train?    prepare: write down the job file and the token.
     sees: the directory `path`?      start: `processes`, as far as they don't run.
     status: of everything started.   token: the one in use.
-    logs: the last `lines` of `names`, and with `follow` what comes.
+    logs: a `LogLine` for each line of `names` that `query` asks for.
     ask: the coordinator to stop the job.
     end: the processes of `role`, within `grace` seconds; after that by SIGKILL.
     """
@@ -52,8 +53,15 @@ class Request(Message):
     names: tuple[str, ...] = ()
     role: str = ""
     grace: float = 0.0
-    lines: int = 0
-    follow: bool = False
+    query: Query = Query()
+
+
+class LogLine(Message):
+    """See `logbook.line.Line`."""
+
+    time: float
+    process: str
+    text: str
 
 
 class ProcessState(Message):

@@ -41,6 +41,11 @@ def exception(log: Path) -> str:
     return last[0] if last and _EXCEPTION.match(last[0]) else ""
 
 
+def is_noise(line: str) -> bool:
+    """Whether Paddle writes such a line whether or not anything is wrong."""
+    return _NOISE.search(line) is not None
+
+
 def tail(log: Path, lines: int = _LINES) -> list[str]:
     """The last lines that say something; the plain last lines where all look like noise."""
     try:
@@ -50,5 +55,5 @@ def tail(log: Path, lines: int = _LINES) -> list[str]:
     except OSError:
         return []
     every = text.splitlines()
-    telling = [line.rstrip() for line in every if not _NOISE.search(line)]
+    telling = [line.rstrip() for line in every if not is_noise(line)]
     return (telling or every)[-lines:]

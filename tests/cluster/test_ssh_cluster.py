@@ -151,7 +151,7 @@ def test_a_job_on_two_hosts(made: list[Hosts], tmp_path: Path, small_data: Path)
         assert [name, "done"] in lines
     result = json.loads((hosts.there[0] / "runs" / "job" / "result.json").read_text())
     assert result["rows"] == 20_000
-    assert "worker-1 | " in hosts.good("logs", "--role", "worker", "--rank", "1", "--follow")
+    assert "Z worker-1 " in hosts.good("logs", "--role", "worker", "--rank", "1", "--follow")
 
     assert "nothing runs on 2 hosts" in hosts.good("stop")
     assert not any(file.exists() for file in tokens)

@@ -113,7 +113,7 @@ def test_an_error_is_json_where_lines_are_json(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(LEAST, encoding="utf-8")
     done = fleetps("launch", "--config", "job.yaml", "--log-format", "json", cwd=tmp_path)
     assert done.returncode == 2
-    (line,) = map(json.loads, done.stderr.splitlines())
+    (line,) = map(json.loads, done.stdout.splitlines())
     assert line["level"] == "error"
     assert "does not exist; a data set is" in line["message"]
 

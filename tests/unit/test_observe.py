@@ -214,7 +214,7 @@ class TestLogs:
     def test_json(self, capsys: pytest.CaptureFixture[str]) -> None:
         set_up_logging("json", "worker-1")
         logging.getLogger("a.b").info("joined %s", "x", extra={"fields": {"rank": 1}})
-        record = json.loads(capsys.readouterr().err)
+        record = json.loads(capsys.readouterr().out)
         assert record["message"] == "joined x"
         assert record["role"] == "worker-1"
         assert record["logger"] == "a.b"
@@ -227,7 +227,7 @@ class TestLogs:
             int("no")
         except ValueError:
             logging.getLogger("a").exception("failed")
-        record = json.loads(capsys.readouterr().err)
+        record = json.loads(capsys.readouterr().out)
         assert "ValueError: invalid" in record["traceback"]
 
     def test_text(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +247,8 @@ class TestLogs:
     ) -> None:
         set_up_logging(log_format, role)  # type: ignore[arg-type]
         logging.getLogger("a").error("port 1: in use")
-        assert message_of(capsys.readouterr().err.rstrip()) == "port 1: in use"
+        written = capsys.readouterr()
+        assert message_of((written.out + written.err).rstrip()) == "port 1: in use"
 
     def test_a_foreign_line_is_its_own_message(self) -> None:
         assert message_of("Killed") == "Killed"
