@@ -26,6 +26,7 @@ def impossible(job: Job) -> Iterator[Problem]:
     yield from _evaluation(job)
     yield from _deadlines(job)
     yield from _checkpoint(job)
+    yield from _watch(job)
     yield from _hosts(job)
 
 
@@ -186,6 +187,15 @@ def _checkpoint(job: Job) -> Iterator[Problem]:
             ("checkpoint", "every", "epochs"),
             f"checkpoint.every.epochs is {epochs} but the job ends after {job.job.epochs} epochs, "
             "so it would make no checkpoint; use null to mean that",
+        )
+
+
+def _watch(job: Job) -> Iterator[Problem]:
+    if job.watch.on_nan == "skip_task" and job.cluster.generations == 0:
+        yield Problem(
+            ("watch", "on_nan"),
+            "watch.on_nan: skip_task needs cluster.generations of at least 1, as the job goes on "
+            "from its last checkpoint then; raise it, or use stop",
         )
 
 

@@ -31,6 +31,7 @@ from fleet_config.sections import (
     ModelSection,
     ObserveSection,
     TableName,
+    WatchSection,
 )
 from fleet_config.source import Source, read_source
 from fleet_config.tables import Table, table_shards
@@ -42,6 +43,7 @@ _MAY_DIFFER: dict[str, set[str] | bool] = {
     "job": {"output"},
     "cluster": {"workers", "threads", "heartbeat", "restarts", "generations", "deadlines"},
     "checkpoint": True,
+    "watch": True,
     "observe": True,
     "hosts": True,
 }
@@ -61,6 +63,7 @@ class Job(Section):
     mode: ModeOrSchedule = AsyncMode()
     evaluate: EvaluateSection = EvaluateSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    watch: WatchSection = WatchSection()
     observe: ObserveSection = ObserveSection()
     # A YAML list is no tuple, which a strict model would mind.
     hosts: Annotated[tuple[Host, ...], Field(strict=False)] = ()

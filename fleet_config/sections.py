@@ -179,6 +179,29 @@ class CheckpointSection(Section):
         return self.full_every > 1 or self.mirror is not None
 
 
+class Straggler(Section):
+    """A worker whose steps take `times` as long as the others' for so many seconds."""
+
+    times: Annotated[float, Field(gt=1)] = 3.0
+    seconds: Seconds = 30.0
+
+
+class WatchSection(Section):
+    """What is looked out for while a job trains.
+
+    on_nan: what becomes of a job whose loss is no number any more, or explodes.
+    explode: how many times the mean so far (or ln 2, if that is more) a loss may be; None: any.
+    """
+
+    on_nan: Literal["stop", "skip_task"] = "stop"
+    explode: Annotated[float, Field(gt=1)] | None = 10.0
+    # Tasks that a job may leave out before it is stopped after all.
+    most_skipped: Count = 5
+    straggler: Straggler = Straggler()
+    # Seconds without a step after which it is said who is waited for.
+    no_progress: Seconds = 20.0
+
+
 class Host(Section):
     """A machine on which scripts/ssh_cluster.py runs a part of the job.
 

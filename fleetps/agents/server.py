@@ -82,7 +82,8 @@ class ServerAgent(Member):
             name: self._port.rows(table_id)
             for name, table_id in self.child_directory().tables().items()
         }
-        return {f"rows.{name}": rows for name, rows in counts.items() if rows is not None}
+        told = {f"rows.{name}": rows for name, rows in counts.items() if rows is not None}
+        return {**told, "silent": self._port.silence()}
 
     def finish(self, child: Child) -> None:
         if child.poll() is None and self._port.ask_to_stop():

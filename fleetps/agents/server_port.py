@@ -40,6 +40,11 @@ class ServerPort:
         """Ask for a graceful end; whether it was heard."""
         return self._port.stop()
 
+    def silence(self) -> float:
+        """Seconds for which a server that served has not answered; 0: it did when last asked."""
+        quiet = self._serving and self._asked > self._heard
+        return time.monotonic() - self._heard if quiet else 0.0
+
     def rows(self, table_id: int) -> int | None:
         """How many rows of a sparse table this server holds; None where it doesn't say."""
         return self._port.rows(table_id)

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 # Of cluster.deadlines.stop; the rest is for the servers, which end after the workers.
 _SHARE_OF_STOP = 0.8
+# Until a process that hangs has written the stacks of its threads.
+_STACKS_SECONDS = 2.0
 # Paddle wants a port to be named; a worker opens none there.
 _UNUSED_PORT = "0"
 
@@ -57,9 +59,10 @@ class WorkerAgent(Member):
         if silence > self.job.cluster.deadlines.step:
             self.child_directory().say(
                 f"its Paddle process was ended: it had shown no sign of life for {silence:.0f} s "
-                "(cluster.deadlines.step); it was stopped, or hung inside Paddle"
+                "(cluster.deadlines.step); it was stopped, or hung inside Paddle, and then the "
+                "stacks of its threads are in its log"
             )
-            self._child.kill()
+            self._child.abort(_STACKS_SECONDS)
         self._load.tell()
 
     def completes(self, code: int) -> bool:

@@ -15,6 +15,7 @@ from fleetps.coordinator.progress import Progress
 from fleetps.coordinator.reports import CheckpointStatus, EpochResult
 from fleetps.coordinator.saved import SavedCheckpoints, done_slices, named
 from fleetps.coordinator.schema import CheckpointRow, JobRow
+from fleetps.coordinator.skipped import skipped_slices
 from fleetps.coordinator.task_maker import TRAIN_SPLIT
 from fleetps.coordinator.task_queue import TaskQueue
 from fleetps.coordinator.upkeep import Upkeep
@@ -213,12 +214,15 @@ class Checkpointing:
             for shard in self._dataset.split(TRAIN_SPLIT).shards
         }
         rows, loss_sum = self._store.train_sums(row.epoch)
+        skipped = skipped_slices(self._store, row.epoch)
+        left_out = sum(piece.rows for piece in skipped)
         return Progress(
             seed=self._job.job.seed,
             epoch=row.epoch,
             goes_on="evaluate" if row.goes_on == "evaluate" else "train",
             done=named(done_slices(self._store, row.epoch), files),
-            rows=row.epoch * self._dataset.split(TRAIN_SPLIT).rows + rows,
+            skipped=named(skipped, files),
+            rows=row.epoch * self._dataset.split(TRAIN_SPLIT).rows + rows + left_out,
             loss_sum=loss_sum,
             train_seconds=row.train_seconds,
             history=tuple(EpochResult.model_validate_json(text) for text in self._store.epochs()),

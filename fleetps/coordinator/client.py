@@ -105,6 +105,7 @@ class CoordinatorClient:
     progress = _over_http(Coordinator.progress)
     done = _over_http(Coordinator.done)
     failed = _over_http(Coordinator.failed)
+    diverged = _over_http(Coordinator.diverged)
     release = _over_http(Coordinator.release)
     arrive = _over_http(Coordinator.arrive)
     arrived = _over_http(Coordinator.arrived)

@@ -84,6 +84,8 @@ def _job(status: Status) -> Iterator[Metric]:
     yield from _gauge("train_loss", "Mean loss, recent", status.loss)
     yield from _gauge("eta_seconds", "Seconds of training left", status.eta)
     yield from _gauge("job_seconds", "Seconds since the job began", status.seconds)
+    stalled = "1: nothing has gone on for watch.no_progress seconds"
+    yield from _gauge("stalled", stalled, float(bool(status.stalled)))
     yield from _checkpoint(status.checkpoint)
     yield from _gauge("max_lead", "The furthest a worker was ahead, in steps", status.max_lead)
     yield CounterMetricFamily(
@@ -113,7 +115,7 @@ def _accounting(status: Status) -> Iterator[Metric]:
         leases.add_metric([outcome], getattr(rows, outcome))
     yield leases
     tasks = GaugeMetricFamily("fleetps_task_rows", "Rows of tasks by state", labels=["state"])
-    for state in ("done", "held", "waiting", "quarantined"):
+    for state in ("done", "held", "waiting", "quarantined", "skipped"):
         tasks.add_metric([state], getattr(rows, state))
     yield tasks
 
@@ -143,14 +145,28 @@ def _workers(status: Status) -> Iterator[Metric]:
     waited = CounterMetricFamily(
         "fleetps_worker_waited_seconds", "Waited for slower workers", labels=["rank"]
     )
+    step = GaugeMetricFamily(
+        "fleetps_worker_step_seconds", "A training thread's batch, recent", labels=["rank"]
+    )
+    idle = GaugeMetricFamily(
+        "fleetps_worker_idle_ratio", "Of that, waiting for servers, group or core", labels=["rank"]
+    )
+    slow = GaugeMetricFamily(
+        "fleetps_worker_straggler", "1: it takes much longer than the others", labels=["rank"]
+    )
     for worker in status.workers:
         rank = [str(worker.rank)]
+        slow.add_metric(rank, float(worker.straggler))
+        if worker.step_seconds is not None:
+            step.add_metric(rank, worker.step_seconds)
+        if worker.idle is not None:
+            idle.add_metric(rank, worker.idle)
         rows.add_metric(rank, worker.rows)
         speed.add_metric(rank, worker.rows_per_second)
         waited.add_metric(rank, worker.waited)
         if worker.lead is not None:
             lead.add_metric(rank, worker.lead)
-    yield from (rows, speed, lead, waited)
+    yield from (rows, speed, step, idle, slow, lead, waited)
 
 
 def _servers(status: Status) -> Iterator[Metric]:

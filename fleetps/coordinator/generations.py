@@ -151,8 +151,11 @@ class Generations:
         """Shards as they are named in tasks."""
         shards = self._dataset.split(TRAIN_SPLIT).shards
         names = {shard.file: str(self._dataset.shard_path(shard)) for shard in shards}
-        done = {names[file]: ranges for file, ranges in progress.done.items()}
-        return progress.model_copy(update={"done": done})
+        found = {
+            kind: {names[file]: ranges for file, ranges in getattr(progress, kind).items()}
+            for kind in ("done", "skipped")
+        }
+        return progress.model_copy(update=found)
 
     # -- the beginning --
 

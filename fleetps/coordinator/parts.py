@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
+from fleetps.coordinator.divergence import Divergence
 from fleetps.coordinator.generations import Generations
 from fleetps.coordinator.lifecycle import Lifecycle
 from fleetps.coordinator.losses import Losses
 from fleetps.coordinator.members import Members
+from fleetps.coordinator.notices import Notices
 from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.phases import Phases
 from fleetps.coordinator.result import Result
+from fleetps.coordinator.stalls import Stalls
+from fleetps.coordinator.stragglers import Stragglers
 from fleetps.coordinator.task_maker import TaskMaker
 from fleetps.coordinator.task_queue import TaskQueue
 
@@ -28,6 +32,10 @@ class Parts:
     generations: Generations
     losses: Losses
     result: Result
+    divergence: Divergence
+    stragglers: Stragglers
+    stalls: Stalls
+    notices: Notices
 
 
 def make_parts(base: Base) -> Parts:
@@ -38,14 +46,20 @@ def make_parts(base: Base) -> Parts:
     checkpoints = Checkpointing(base, life, queue)
     tasks = TaskMaker(base, life)
     generations = Generations(base, members, life, queue, pace, checkpoints, tasks)
+    phases = Phases(base, members, life, checkpoints, tasks)
+    notices = Notices(base.events)
     return Parts(
         members=members,
         life=life,
         queue=queue,
         pace=pace,
         checkpoints=checkpoints,
-        phases=Phases(base, members, life, checkpoints, tasks),
+        phases=phases,
         generations=generations,
         losses=Losses(base, members, life, queue, pace, generations),
         result=Result(base, life),
+        divergence=Divergence(base, life, queue, generations),
+        stragglers=Stragglers(base, members, life, queue, notices),
+        stalls=Stalls(base, members, life, queue, pace, checkpoints, phases, notices),
+        notices=notices,
     )

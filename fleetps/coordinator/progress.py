@@ -22,7 +22,8 @@ class Progress(BaseModel):
     epoch: the present one, from 0; those before are done.
     goes_on: what comes next; `evaluate`: the epoch is trained, and the tables are shrunk.
     done: training rows of the epoch that are done, by the shards' files as the data set names them.
-    rows: training rows done, over all epochs.
+    skipped: those that are left out, see `divergence`.
+    rows: training rows done or left out, over all epochs.
     loss_sum: over the epoch's done rows.
     train_seconds: spent on training so far.
     history: results of the epochs before.
@@ -35,6 +36,7 @@ class Progress(BaseModel):
     epoch: int
     goes_on: Literal["train", "evaluate"]
     done: Ranges
+    skipped: Ranges = {}
     rows: int
     loss_sum: float
     train_seconds: float

@@ -61,7 +61,8 @@ class Coordinator(Protocol):
         `exited` ends the membership and returns the leases. A worker sends it when its child has
         ended after Finish or after being told to stop, a server when its child was stopped after
         the job's end. `load`: `memory.used` and `memory.limit` of its process in bytes, and of a
-        server `rows.<table>`, how many it holds. `generation`: the one that `state` belongs to,
+        server `rows.<table>`, how many it holds, and `silent`, for how many seconds it has not
+        answered its agent. `generation`: the one that `state` belongs to,
         where it may have ended meanwhile.
         """
 
@@ -110,7 +111,8 @@ class Coordinator(Protocol):
 
         A report that got further renews all leases of the instance; one that did not says at least
         that the worker lives. `extra` is shown to people; `waited`: the seconds for which this
-        process has waited for slower workers so far (mode bounded).
+        process has waited for slower workers so far (mode bounded); what it says of its steps is
+        in `training.step_times`.
         """
 
     def done(
@@ -126,6 +128,12 @@ class Coordinator(Protocol):
 
     def failed(self, instance: Name, task_id: int, reason: Text) -> TaskAnswer:
         """The task could not be done; it returns to the queue, and the third time the job fails."""
+
+    def diverged(self, instance: Name, task_id: int, reason: Text) -> JobState:
+        """The loss of a task that this worker trains is no number, or exploded; its process ends.
+
+        Then the job stops, or a new generation begins without the task, as watch.on_nan says.
+        """
 
     def release(self, instance: Name) -> JobState:
         """Return all leases without blame (a worker that was asked to stop)."""

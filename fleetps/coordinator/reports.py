@@ -44,6 +44,11 @@ class WorkerStatus(Message):
     clock: int | None = None
     lead: int | None = None
     waited: float = 0.0
+    # Over the last seconds: what a training thread takes for a batch, and the share of that in
+    # which it waited for servers, its group or a core; straggler: it takes much longer than others.
+    step_seconds: float | None = None
+    idle: float | None = None
+    straggler: bool = False
 
 
 class ServerStatus(Message):
@@ -72,9 +77,9 @@ class Accounting(Message):
     """Rows of the tasks made so far, evaluation included. Two sums always hold:
 
     leased = done + held + returned         (every lease ended in one way, or is still held)
-    total  = done + held + waiting + quarantined     (every task is in one state)
+    total  = done + held + waiting + quarantined + skipped     (every task is in one state)
 
-    `repeated` = rows leased a second or later time.
+    `repeated` = rows leased a second or later time. `skipped`: left out, see watch.on_nan.
     """
 
     total: int
@@ -85,6 +90,7 @@ class Accounting(Message):
     repeated: int
     waiting: int
     quarantined: int
+    skipped: int = 0
 
 
 class CheckpointStatus(Message):
@@ -132,6 +138,9 @@ class Status(Message):
     max_lead: int | None  # mode bounded: the furthest that a worker was ahead of the slowest
     workers_lost: int  # while the job went on
     losses: tuple[str, ...]  # what the last of them died of
+    notices: tuple[str, ...] = ()  # the last of what people should hear of though nothing failed
+    notices_so_far: int = 0
+    stalled: str = ""  # who is waited for, when nothing goes on
     missing: tuple[str, ...]
     checkpoint: CheckpointStatus = CheckpointStatus()
     recoveries: tuple[str, ...] = ()  # from where the job went on, whenever it did

@@ -43,6 +43,7 @@ class Result:
             repeated=repeated,
             waiting=states.get("waiting", 0),
             quarantined=states.get("quarantined", 0),
+            skipped=states.get("skipped", 0),
         )
 
     def write(self, path: Path) -> None:

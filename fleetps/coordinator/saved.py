@@ -9,6 +9,7 @@ from typing import Any
 from fleetps.coordinator.messages import Slice
 from fleetps.coordinator.progress import Progress, merged, rows_in
 from fleetps.coordinator.schema import CheckpointRow
+from fleetps.coordinator.skipped import leave_out_again
 from fleetps.coordinator.store import Store
 from fleetps.coordinator.verdicts import SLICES
 
@@ -84,7 +85,8 @@ def rewind(store: Store, progress: Progress, generation: int, now: float) -> int
     """
     kept = set(_kept(store, progress))
     rows = store.sql(
-        "SELECT id, training, state, rows FROM tasks WHERE epoch >= ?", progress.epoch
+        "SELECT id, training, state, rows FROM tasks WHERE epoch >= ? AND state != 'skipped'",
+        progress.epoch,
     ).fetchall()
     again = [(task, state) for task, _, state, _ in rows if task not in kept]
     lost: int = sum(
@@ -122,7 +124,7 @@ def _kept(store: Store, progress: Progress) -> Iterable[int]:
 
 
 def count_as_done(store: Store, progress: Progress, where: str, now: float) -> None:
-    """In a fresh state: mark the tasks of the past as done, so that all sums are as if they were.
+    """In a fresh state: mark the tasks of the past as done, or left out, as all sums then say.
 
     `where`: the checkpoint, which stands for the workers that did them.
     """
@@ -150,6 +152,7 @@ def count_as_done(store: Store, progress: Progress, where: str, now: float) -> N
             loss,
             task,
         )
+    leave_out_again(store, progress, now)
 
 
 def named(pieces: Iterable[Slice], names: dict[str, str]) -> dict[str, tuple[tuple[int, int], ...]]:

@@ -82,6 +82,7 @@ class JobService:
         self._checkpoints = parts.checkpoints
         self._generations = parts.generations
         self._losses = parts.losses
+        self._divergence = parts.divergence
         self._dispatcher = Dispatcher(base, parts)
         self._board = StatusBoard(base, parts)
         self._watch = Watch(base, parts)
@@ -153,7 +154,7 @@ class JobService:
         with self._changes.lock:
             member = self._members.get(instance)
             self._members.seen(member)
-            member.load = load or member.load
+            member.load = {**member.load, **(load or {})}
             if self._losses.news(member, state, generation):
                 with self._changes.change():
                     self._losses.heard(member, state)
@@ -228,6 +229,11 @@ class JobService:
             member = self._members.worker(instance)
             verdict = self._queue.failed(member, task_id, reason)
             return self._answer(member, task_id, verdict, None, None)
+
+    def diverged(self, instance: str, task_id: int, reason: str) -> JobState:
+        with self._changes.change():
+            self._divergence.heard(self._members.worker(instance), task_id, reason)
+            return self._life.state()
 
     def _answer(
         self,

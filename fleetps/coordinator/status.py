@@ -30,6 +30,9 @@ class StatusBoard:
         self._result = parts.result
         self._checkpoints = parts.checkpoints
         self._generations = parts.generations
+        self._stragglers = parts.stragglers
+        self._stalls = parts.stalls
+        self._notices = parts.notices
         self._wanted = base.wanted
         self._loss_curve = Curve()
         self._speed_curve = Curve()
@@ -48,7 +51,9 @@ class StatusBoard:
     ) -> None:
         meter = self._meter(member)
         meter.task = task_id
-        meter.extra = extra or meter.extra
+        if extra:
+            meter.extra = extra
+            self._stragglers.heard(member, extra)
         if step is not None:
             now = self._clock()
             for counted in (meter, self._together):
@@ -90,6 +95,9 @@ class StatusBoard:
             max_lead=self._pace.furthest,
             workers_lost=self._losses.count,
             losses=tuple(self._losses.sentences),
+            notices=self._notices.sentences,
+            notices_so_far=self._notices.count,
+            stalled=self._stalls.sentence,
             missing=self._members.missing() if row.phase == "rendezvous" else (),
             checkpoint=self._checkpoints.status(),
             recoveries=tuple(self._generations.told),
@@ -124,6 +132,7 @@ class StatusBoard:
     def _worker(self, member: Member, now: float) -> WorkerStatus:
         meter = self._meter(member)
         lead = self._pace.lead(member)
+        pace = self._stragglers.pace(member)
         return WorkerStatus(
             rank=member.rank,
             address=member.address,
@@ -138,6 +147,9 @@ class StatusBoard:
             clock=lead.clock if lead else None,
             lead=lead.ahead if lead else None,
             waited=meter.extra.get("waited", 0.0),
+            step_seconds=pace.step if pace else None,
+            idle=pace.idle if pace else None,
+            straggler=self._stragglers.is_slow(member),
         )
 
     def _server(self, member: Member, now: float) -> ServerStatus:

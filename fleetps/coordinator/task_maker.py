@@ -67,9 +67,9 @@ class TaskMaker:
 
     def _cut_rest(self, progress: Progress, shards: Sequence[Slice]) -> list[NewTask]:
         epoch = progress.epoch
-        done, left = split_at(progress.done, shards)
-        before = epoch * sum(shard.rows for shard in shards) + sum(piece.rows for piece in done)
-        return [*self._whole(epoch, done), *self._training(epoch, left, before)]
+        past, left = _past_and_left(progress, shards)
+        before = epoch * sum(shard.rows for shard in shards) + sum(piece.rows for piece in past)
+        return [*self._whole(epoch, past), *self._training(epoch, left, before)]
 
     def enough_left(self, progress: Progress) -> Progress:
         """In mode sync, what is left must be at least a row for each worker.
@@ -78,7 +78,8 @@ class TaskMaker:
         """
         if progress.goes_on != "train" or self._job.mode_of(progress.epoch).name != "sync":
             return progress
-        done, left = split_at(progress.done, self.shards(TRAIN_SPLIT))
+        shards = self.shards(TRAIN_SPLIT)
+        done, (_, left) = split_at(progress.done, shards)[0], _past_and_left(progress, shards)
         missing = self._workers - sum(piece.rows for piece in left)
         if not left or missing <= 0:
             return progress
@@ -184,6 +185,12 @@ class TaskMaker:
         if size == AUTO:
             return auto_task_rows(self._dataset.split(split).rows, self._workers)
         return size
+
+
+def _past_and_left(progress: Progress, shards: Sequence[Slice]) -> tuple[list[Slice], list[Slice]]:
+    """The pieces that are done, then those that are left out; and what is still to be trained."""
+    past = [*split_at(progress.done, shards)[0], *split_at(progress.skipped, shards)[0]]
+    return past, split_at(merged(past), shards)[1]
 
 
 def _fits(progress: Progress, tasks: Sequence[NewTask]) -> bool:

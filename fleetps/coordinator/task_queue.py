@@ -11,6 +11,7 @@ from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import Evaluation, Task
 from fleetps.coordinator.metrics import check_loss
 from fleetps.coordinator.schema import LeaseRow, TaskRow
+from fleetps.coordinator.skipped import group_of, leave_out
 from fleetps.coordinator.verdicts import SLICES, Step, Verdict, fault_of, where_is
 
 MOST_HELD = 2  # one to train, one to load
@@ -226,11 +227,24 @@ class TaskQueue:
         for task_id in list(self._live):
             self._end(task_id, "lost", "waiting")
 
+    def holds(self, member: Member, task_id: int) -> bool:
+        """It may go on with this task."""
+        return any(live.lease.task == task_id for live in self._held.get(member.instance, ()))
+
+    def skip(self, task_id: int) -> int:
+        """Leave a task out, in mode sync the whole group; the number of rows."""
+        tasks = group_of(self._store, task_id)
+        for task, _ in tasks:
+            if task in self._live:
+                self._end(task, "skipped", "skipped")
+            leave_out(self._store, task, self._wall())
+        return sum(rows for _, rows in tasks)
+
     def begun(self, epoch: int) -> int:
         """The position behind the last group of which a worker has begun its part; 0: no group."""
         last = self._store.sql(
             "SELECT MAX(position) FROM tasks WHERE epoch = ? AND training AND part IS NOT NULL "
-            "AND state != 'waiting'",
+            "AND state NOT IN ('waiting', 'skipped')",
             epoch,
         ).fetchone()[0]
         return 0 if last is None else (int(last) // self._workers + 1) * self._workers

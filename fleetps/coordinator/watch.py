@@ -29,6 +29,8 @@ class Watch:
         self._losses = parts.losses
         self._checkpoints = parts.checkpoints
         self._generations = parts.generations
+        self._stragglers = parts.stragglers
+        self._stalls = parts.stalls
         self._registered_since: float | None = None
 
     def check(self) -> None:
@@ -50,6 +52,8 @@ class Watch:
             phase = "train"  # what is still held is like any other task
         if phase in looks:
             looks[phase]()
+        self._stragglers.look()
+        self._stalls.look()
 
     def overdue(self) -> bool:
         """The job is over for so long that who is still there will not leave any more."""

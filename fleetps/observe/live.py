@@ -77,13 +77,15 @@ def _more(members: Sequence[object], what: str) -> list[Text]:
 
 
 def _worker_cells(worker: WorkerStatus) -> tuple[str, ...]:
-    cells = (
+    cells: tuple[str, ...] = (
         f"  worker {worker.rank}",
         worker.state,
         f"{count(worker.rows)} rows",
         f"{count(worker.rows_per_second)} rows/s",
         f"loss {decimals(worker.loss)}",
     )
+    if worker.straggler:
+        cells = (*cells, f"slow: {worker.step_seconds or 0:.3g} s for a batch")
     if worker.lead is None:
         return cells
     return (*cells, f"{count(worker.lead)} steps ahead, waited {worker.waited:.0f} s")

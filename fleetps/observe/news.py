@@ -14,6 +14,7 @@ class News:
         self._lost = 0
         self._recovered = 0
         self._failed = 0
+        self._noticed = 0
 
     def epochs(self, status: Status) -> tuple[EpochResult, ...]:
         new = status.history[self._epochs :]
@@ -21,14 +22,19 @@ class News:
         return new
 
     def troubles(self, status: Status) -> tuple[str, ...]:
-        """Workers that were lost, generations that began, checkpoints that failed."""
+        """Workers that were lost or are slow, generations that began, checkpoints that failed."""
         recovered = status.recoveries[self._recovered :]
         self._recovered = len(status.recoveries)
         checkpoint = status.checkpoint
         failed = checkpoint.failures > self._failed
         self._failed = checkpoint.failures
         failures = (f"a checkpoint failed: {checkpoint.reason}",) if failed else ()
-        return (*self.losses(status), *recovered, *failures)
+        return (*self.losses(status), *recovered, *failures, *self._notices(status))
+
+    def _notices(self, status: Status) -> tuple[str, ...]:
+        new = status.notices_so_far - self._noticed
+        self._noticed = status.notices_so_far
+        return status.notices[-new:] if new > 0 else ()
 
     def losses(self, status: Status) -> tuple[str, ...]:
         new = status.workers_lost - self._lost

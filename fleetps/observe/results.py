@@ -54,6 +54,8 @@ def accounting_lines(rows: Accounting) -> list[str]:
         f"+ {count(rows.held)} in work + {count(rows.waiting)} waiting "
         f"+ {count(rows.quarantined)} quarantined"
     )
+    if rows.skipped:
+        tasks += f" + {count(rows.skipped)} skipped"
     leases = (
         f"rows: {count(rows.leased)} leased = {count(rows.done)} done + {count(rows.held)} in work "
         f"+ {count(rows.returned)} returned; {count(rows.repeated)} leased again"

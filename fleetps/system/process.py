@@ -87,6 +87,16 @@ class Child:
             # Not Popen.send_signal: that one reaps, and then the group can't be named any more.
             os.kill(self.pid, signal.SIGTERM)
 
+    def abort(self, seconds: float) -> None:
+        """End the command with the stacks of its threads in its log, if it can within `seconds`.
+
+        It can, whatever it hangs in, if it has Python's faulthandler on and isn't stopped.
+        """
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGABRT)
+            self.wait(seconds)
+            self.kill()
+
     def kill(self) -> None:
         """End the whole group now."""
         if self.poll() is None:

@@ -76,7 +76,7 @@ class Reporter:
                 counts.rows,
                 counts.steps,
                 counts.loss_sum,
-                {"waited": self._gate.waited},
+                {"waited": self._gate.waited, **self._hook.times.report()},
             )
         except FleetError as error:  # the coordinator is gone, or the loss is not finite
             child.leave(error)

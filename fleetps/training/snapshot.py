@@ -57,6 +57,8 @@ def save(
         TryAgain: a server doesn't answer.
     """
     partial = Path(chore.directory)
+    if spoilt := not_finite(dense):
+        raise UserError(f"the dense parameter {spoilt} holds nan or inf: the training diverged")
     try:
         _write(partial / DENSE, dense)
     except OSError as error:
@@ -162,6 +164,13 @@ def _set(values: Mapping[str, Any]) -> None:
     scope = paddle.static.global_scope()
     for name, value in values.items():
         scope.find_var(name).get_tensor().set(value, paddle.CPUPlace())
+
+
+def not_finite(names: Sequence[str]) -> str:
+    """The first of these variables of the scope that holds nan or inf; "": none does."""
+    scope = paddle.static.global_scope()
+    values = ((name, np.array(scope.find_var(name).get_tensor())) for name in names)
+    return next((name for name, value in values if not np.isfinite(value).all()), "")
 
 
 def _write(file: Path, names: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 import paddle
 
-from fleet_config.errors import UserError
-from fleetps.training import child
+from fleetps.training.loss_watch import LossWatch
 from fleetps.training.padding import PADDING_LABEL
+from fleetps.training.step_times import StepTimes
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,20 @@ class StepHook:
     Args:
         wait: returns when the thread may go on to its next batch; it gets a function that says
             whether the process is to end, when no wait may go on.
+        losses: says when a loss is none to go on with.
+        diverged: gets the sentence then, and ends the process.
     """
 
-    def __init__(self, wait: Callable[[Callable[[], bool]], None]) -> None:
+    def __init__(
+        self,
+        wait: Callable[[Callable[[], bool]], None],
+        losses: LossWatch,
+        diverged: Callable[[str], NoReturn],
+    ) -> None:
+        self.times = StepTimes()
         self._wait = wait
+        self._losses = losses
+        self._diverged = diverged
         self._lock = threading.Lock()
         self._counts = Counts()
         self._task = ""
@@ -56,25 +65,20 @@ class StepHook:
         """py_func: summed loss [], label [batch, 1]; padding isn't counted."""
         loss = float(np.asarray(loss_sum))
         rows = int(np.count_nonzero(np.asarray(label) != PADDING_LABEL))
+        self.times.batch_ended()
         with self._lock:
+            trouble = self._losses.judge(loss, rows)
             before = self._counts
-            self._counts = Counts(before.rows + rows, before.steps + 1, before.loss_sum + loss)
-            self._set_rate(self._counts.steps)
-        if not math.isfinite(loss):
-            self._leave(loss)
+            seen = before.rows + rows
+            if not trouble:
+                self._counts = Counts(seen, before.steps + 1, before.loss_sum + loss)
+                self._set_rate(self._counts.steps)
+        if trouble:
+            self._diverged(f"the loss {trouble} within the first {seen} rows of {self._task}")
         self._wait(self._parking.is_set)
         if self._parking.is_set():
             self._park()
-
-    def _leave(self, loss: float) -> NoReturn:
-        """End the process: what it would learn from here on is as bad, and no checkpoint of it."""
-        child.leave(
-            UserError(
-                f"the loss became {loss} within the first {self._counts.rows} rows of "
-                f"{self._task}: the training diverged; lower optimizer.learning_rate or the "
-                "tables' learning_rate, or set optimizer.clip_norm, or look at these rows"
-            )
-        )
+        self.times.batch_begins()
 
     def _set_rate(self, step: int) -> None:
         assert self._rate is not None, "begin() comes before the first batch"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fleetps.training import stopping  # first: before Paddle starts threads  # noqa: F401
 
@@ -20,7 +20,7 @@ from fleetps.training import child  # isort: skip
 
 import paddle
 
-from fleet_config.errors import TryAgain
+from fleet_config.errors import FleetError, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.messages import (
@@ -44,13 +44,19 @@ from fleetps.training.evaluate import ScoreCounter
 from fleetps.training.feed import DataError, Feed, LoadingTask
 from fleetps.training.gate import Gate
 from fleetps.training.geo_engine import GeoEngine
+from fleetps.training.loss_watch import LossWatch
 from fleetps.training.pulse import Pulse
 from fleetps.training.reporter import Reporter
 from fleetps.training.schedule import factor
+from fleetps.training.snapshot import not_finite
 from fleetps.training.status_file import STATUS_FILE, StatusFile
 from fleetps.training.step_hook import StepHook
 
 log = logging.getLogger(__name__)
+
+# Parameters that are no numbers before a batch of this worker may have been spoilt by another one,
+# which is to be heard first.
+_OTHERS_SECONDS = 2.0
 
 
 class Worker:
@@ -65,7 +71,8 @@ class Worker:
         self._engine = engine
         self._pulse = Pulse(job.cluster.deadlines)
         self._gate = Gate(client, instance, job, self._pulse)
-        self._hook = StepHook(self._after_batch)
+        losses = LossWatch(job.watch.explode)
+        self._hook = StepHook(self._after_batch, losses, self._diverged)
         self._scores = ScoreCounter()
         self._programs = engine.build(job, dataset, self._hook, self._scores)
         self._executor = paddle.static.Executor(paddle.CPUPlace())
@@ -74,6 +81,7 @@ class Worker:
         )
         self._total_steps = job.job.epochs * dataset.split("train").rows // job.data.batch_size
         self._training = True
+        self._task_id = 0
         self._reporter = Reporter(
             client, instance, self._hook, job.cluster.threads, engine.flush, self._gate, self._pulse
         )
@@ -147,7 +155,7 @@ class Worker:
         return self._start(lease.task) if isinstance(lease, TaskLease) else None
 
     def _train(self, task: Task, data: Any) -> None:
-        self._training = True
+        self._training, self._task_id = True, task.id
         mode = self._job.mode_of(task.epoch).name
         with self._pulse.silence(self._job.cluster.deadlines.barrier):
             together = self._engine.enter(mode)
@@ -160,11 +168,15 @@ class Worker:
         )
         self._reporter.begin(task.id)
         self._gate.begin(task.epoch)
+        self._hook.times.task_begins()
         # In sync a step that is late is another worker's fault, and the coordinator knows whose.
         with self._pulse.task(name) if together == 1 else nullcontext():
             self._executor.train_from_dataset(
                 self._programs.train[mode], data, thread=self._job.cluster.threads
             )
+        self._hook.times.task_ended()
+        if spoilt := not_finite(self._programs.dense):
+            self._diverged(f"the dense parameter {spoilt} holds nan or inf at the end of {name}")
         with self._pulse.silence(self._job.cluster.deadlines.barrier):
             self._engine.task_done()
         self._reporter.end()
@@ -173,6 +185,16 @@ class Worker:
             self._instance, task.id, counts.rows, counts.steps, counts.loss_sum
         )
         _heed(answer, task)
+
+    def _diverged(self, reason: str) -> NoReturn:
+        """End the process: what it would learn from here on is as bad."""
+        if not_finite(self._programs.dense):
+            time.sleep(_OTHERS_SECONDS)
+        try:
+            state = self._client.diverged(self._instance, self._task_id, reason)
+        except FleetError as error:  # the coordinator is gone
+            child.leave(error)
+        child.leave(UserError(state.reason) if state.job == "failed" else TryAgain(reason))
 
     def _rate(self, step: int) -> float:
         settings = self._job.optimizer

@@ -122,6 +122,7 @@ def test_the_result_has_everything_and_adds_up(tmp_path):
         "repeated": 0,
         "waiting": 0,
         "quarantined": 0,
+        "skipped": 0,
     }
     assert result["seconds"] == 30
     assert result["job"]["data"]["batch_size"] == 512
