@@ -16,6 +16,8 @@ from fleetps.coordinator.task_queue import TaskQueue
 # What may take long by itself is told after this share of its deadline.
 _SHARE = 0.1
 _LATE_HEARTBEATS = 2.5
+# A worker at work reports every second, also while it waits for others.
+_QUIET_SECONDS = 5.0
 _MOST_NAMED = 8
 
 
@@ -110,6 +112,9 @@ class Stalls:
         found = [one for one in self._members.live("worker") if one.instance in holders]
         if not found:
             return "no worker has a task"
+        quiet = [one for one in found if self._queue.unheard(one) >= _QUIET_SECONDS]
+        if quiet and len(quiet) < len(found):
+            return f"{_names(quiet)} reported nothing for {_QUIET_SECONDS:g} s and more"
         leads = [(lead.clock, one) for one in found if (lead := self._pace.lead(one)) is not None]
         if leads:
             least = min(clock for clock, _ in leads)

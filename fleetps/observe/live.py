@@ -61,8 +61,10 @@ def job_panel(status: Status) -> RenderableType:
         workers.add_row(*_worker_cells(worker))
     for server in status.servers[:_MOST_MEMBERS]:
         servers.add_row(*_server_cells(server))
+    stalled = [Text(status.stalled, style="bold yellow")] if status.stalled else []
     return Group(
         bar,
+        *stalled,
         workers,
         *_more(status.workers, "workers"),
         servers,

@@ -17,7 +17,6 @@ import pytest
 from running_job import (
     FLEETPS,
     Program,
-    all_rows_are_trained,
     events,
     job_file,
     nobody_left,
@@ -126,10 +125,10 @@ def slowed(process: psutil.Process) -> Iterator[None]:
 
 
 def test_who_is_slow_and_who_is_waited_for(tmp_path: Path, small_data: Path) -> None:
-    file = job_file(tmp_path, small_data, workers=2, epochs=60, task_rows=1000)
+    file = job_file(tmp_path, small_data, workers=2, epochs=1000, task_rows=1000)
     watch = "watch={straggler: {times: 4, seconds: 2}, no_progress: 2}"
     command = [*FLEETPS, "launch", "--config", str(file), "--set", watch]
-    program = Program([*command, "--set", "evaluate.every_epochs=60"], tmp_path)
+    program = Program([*command, "--set", "evaluate.every_epochs=0"], tmp_path)
     run = tmp_path / "runs" / "job"
     program.wait_for_output("loss")
     worker = one("fleetps.training.worker", env="PADDLE_TRAINER_ID=1")
@@ -151,15 +150,10 @@ def test_who_is_slow_and_who_is_waited_for(tmp_path: Path, small_data: Path) -> 
     )
     server.send_signal(signal.SIGCONT)
     wait_until(lambda: bool(events(run, "progress")), 60, "progress", program.everything)
-    assert program.exit_code(180) == 0, program.everything()
     assert not events(run, "generation")
-    all_rows_are_trained_once(run)
+    program.send(signal.SIGTERM)
+    assert program.exit_code(60) in (75, 143), program.everything()
     nobody_left()
-
-
-def all_rows_are_trained_once(run: Path) -> None:
-    all_rows_are_trained(run, 1, 60 * 20_000 + 4_000)
-    assert json.loads((run / "result.json").read_text())["accounting"]["repeated"] == 0
 
 
 HANGING = """

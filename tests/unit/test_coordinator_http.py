@@ -136,11 +136,27 @@ def test_the_clock_over_http(tmp_path):
         task = rig.task("w0")
         assert client.clock("w0", epoch=0, steps=0).limit == 10
         client.clock("w0", 0, 7)
-        client.progress("w0", task.id, 5, 1, 1.0, {"waited": 1.5})
+        steps = {"steps": 1, "step_seconds": 0.25, "idle_seconds": 0.0}
+        client.progress("w0", task.id, 5, 1, 1.0, {"waited": 1.5, **steps})
+        steps = {"steps": 3, "step_seconds": 0.75, "idle_seconds": 0.125}
+        client.progress("w0", task.id, 15, 3, 3.0, {"waited": 1.5, **steps})
         metrics = httpx.get(f"http://{address}/metrics").text.splitlines()
     assert 'fleetps_worker_lead{rank="0"} 0.0' in metrics
     assert 'fleetps_worker_waited_seconds_total{rank="0"} 1.5' in metrics
     assert "fleetps_max_lead 0.0" in metrics
+    assert 'fleetps_worker_step_seconds{rank="0"} 0.25' in metrics
+    assert 'fleetps_worker_idle_ratio{rank="0"} 0.25' in metrics
+    assert 'fleetps_worker_straggler{rank="0"} 0.0' in metrics
+    assert "fleetps_stalled 0.0" in metrics
+
+
+def test_a_loss_that_is_no_number_over_http(tmp_path):
+    rig = Rig(tmp_path)
+    rig.assemble()
+    with served(make_app(rig.service, None)) as address, CoordinatorClient(address) as client:
+        state = client.diverged("w0", rig.task("w0").id, "the loss became nan")
+    assert (state.job, state.exit_code) == ("failed", 2)
+    assert state.reason.startswith("worker 0: the loss became nan: the training diverged; lower")
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -255,6 +255,16 @@ class TestStalls:
         assert rig.service.status().stalled == ""
         assert rig.service.status().notices_so_far == 2
 
+    def test_the_one_that_reports_nothing_is_named(self, rig):
+        held = rig.task("w0")
+        rig.task("w1")
+        for _ in range(11):
+            rig.service.progress("w0", held.id, 0, 0, 0.0)
+            rig.pass_time(1, *ALL)
+        assert self.told(rig) == [
+            "no progress for 10 s: worker 1 reported nothing for 5 s and more"
+        ]
+
     def test_a_server_that_does_not_answer_its_agent(self, rig):
         rig.task("w0")
         rig.service.heartbeat("s0", "serving", {"silent": 6.0, "rows.embedding": 5})

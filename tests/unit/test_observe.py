@@ -275,6 +275,25 @@ def test_each_recovery_and_each_failed_checkpoint_is_told_once() -> None:
     assert news.troubles(status(recoveries=("a", "b"))) == ("b",)
 
 
+def test_a_slow_worker_and_a_job_that_stands_still() -> None:
+    slow = worker().model_copy(update={"straggler": True, "step_seconds": 0.5})
+    stalled = "no progress for 25 s: no step by worker 0"
+    notices = ("worker 0: its steps take 0.5 s", f"coordinator: {stalled}")
+    seen = status(workers=(slow,), stalled=stalled, notices=notices, notices_so_far=30)
+    panel = drawn(job_panel(seen))
+    assert stalled in panel
+    assert "slow: 0.5 s for a batch" in panel
+    news = News()
+    assert news.troubles(status(notices=notices[:1], notices_so_far=29)) == notices[:1]
+    assert news.troubles(seen) == notices[1:]
+    assert news.troubles(seen) == ()
+
+
+def test_skipped_rows_are_in_the_sum() -> None:
+    rows = status().accounting.model_copy(update={"skipped": 5})
+    assert "+ 0 quarantined + 5 skipped\n" in drawn(results_table(status(accounting=rows)))
+
+
 def test_the_last_checkpoint_in_words() -> None:
     none = CheckpointStatus()
     assert checkpoint_line(none) == "no checkpoint yet"
