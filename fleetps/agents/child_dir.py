@@ -1,5 +1,6 @@
 """The current directory of a Paddle process: what it is told, and why it ended."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -45,7 +46,8 @@ class ChildDirectory:
 
     def say(self, reason: str) -> None:
         """Why the agent ends the process, in place of the words it can't find itself."""
-        (self.path / _ERROR).write_text(json.dumps({"message": reason}), encoding="utf-8")
+        with contextlib.suppress(OSError):  # the disk is full: the exit code says something too
+            (self.path / _ERROR).write_text(json.dumps({"message": reason}), encoding="utf-8")
 
     def reason(self, code: int, log: Path) -> str:
         """Why the process ended: in its own words where it left some, otherwise the exit code."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import logging
@@ -68,7 +69,8 @@ def leave(error: FleetError | DataError) -> NoReturn:
     """End the process with a sentence for the agent."""
     try_again = isinstance(error, TryAgain)
     kind, code = ("try_again", EXIT_TRY_AGAIN) if try_again else ("user", EXIT_USER)
-    Path(ERROR_FILE).write_text(json.dumps({"kind": kind, "message": str(error)}))
+    with contextlib.suppress(OSError):  # a full disk must not keep it from ending
+        Path(ERROR_FILE).write_text(json.dumps({"kind": kind, "message": str(error)}))
     logging.getLogger(__name__).error("%s", error)
     end(code)
 
