@@ -10,41 +10,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleet_config.errors import EXIT_USER, TryAgain, UserError
+from fleet_config.errors import TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.changes import Changes
 from fleetps.coordinator.choice import choose
-from fleetps.coordinator.dispatch import Dispatcher
 from fleetps.coordinator.events import EventLog
-from fleetps.coordinator.lifecycle import COORDINATOR, Death
-from fleetps.coordinator.members import Member, another_job
+from fleetps.coordinator.lifecycle import Death
+from fleetps.coordinator.members import another_job
 from fleetps.coordinator.messages import (
     Arrived,
     Clock,
-    Evaluation,
     Events,
     JobState,
-    Lease,
     Registered,
     Rendezvous,
     Size,
-    TaskAnswer,
-    TaskLease,
 )
 from fleetps.coordinator.parts import make_parts
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
 from fleetps.coordinator.runfiles import EVENTS_FILE, RESULT_FILE, open_store
 from fleetps.coordinator.schema import Arrival
-from fleetps.coordinator.status import StatusBoard
-from fleetps.coordinator.verdicts import Step, Verdict
 from fleetps.coordinator.watch import Watch
+from fleetps.coordinator.work_calls import WorkCalls
 from fleetps.data.dataset import Dataset
 
 _CHOOSING = ("the coordinator (it is reading checkpoints)",)
 
 
-class JobService:
+class JobService(WorkCalls):
     """See `protocol.Coordinator`.
 
     `local`: one worker in this very process and no servers; nobody sends heartbeats or calls tick.
@@ -70,23 +64,14 @@ class JobService:
         run_dir = run_dir or job.run_dir
         # A local run keeps its parameters in the process, so there is nothing to go on with.
         store = self._store = open_store(run_dir, job, new=new or local, again=again)
-        events = self._events = EventLog(store, run_dir / EVENTS_FILE, wall)
+        events = EventLog(store, run_dir / EVENTS_FILE, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
         self._workers = workers
         base = Base(job, dataset, store, events, clock, wall, servers, workers, run_dir)
         parts = make_parts(base)
-        self._members = parts.members
-        self._life = parts.life
-        self._queue = parts.queue
-        self._pace = parts.pace
-        self._checkpoints = parts.checkpoints
-        self._generations = parts.generations
+        super().__init__(base, parts, Changes(base, parts, run_dir / RESULT_FILE))
         self._losses = parts.losses
-        self._divergence = parts.divergence
-        self._dispatcher = Dispatcher(base, parts)
-        self._board = StatusBoard(base, parts)
         self._watch = Watch(base, parts)
-        self._changes = Changes(base, parts, run_dir / RESULT_FILE)
         with self._changes.change():
             self._generations.begin(local=local, again=again)
 
@@ -182,82 +167,6 @@ class JobService:
     def checkpoint(self, reason: str) -> JobState:
         with self._changes.change():
             self._checkpoints.ask(reason)
-            return self._life.state()
-
-    # -- tasks --
-
-    def lease(self, instance: str, request: str | None = None) -> Lease:
-        with self._changes.change():
-            member = self._members.worker(instance)
-            answer = self._dispatcher.lease(member, request)
-            if isinstance(answer, TaskLease):
-                self._board.begins(member, answer.task.id)
-            return answer
-
-    def progress(
-        self,
-        instance: str,
-        task_id: int,
-        rows: int,
-        steps: int,
-        loss_sum: float,
-        extra: dict[str, float] | None = None,
-    ) -> TaskAnswer:
-        with self._changes.lock:  # changes nothing that is stored
-            member = self._members.worker(instance)
-            verdict, step = self._queue.progress(member, task_id, rows, steps, loss_sum)
-            return self._answer(member, task_id, verdict, step, extra)
-
-    def done(
-        self,
-        instance: str,
-        task_id: int,
-        rows: int,
-        steps: int,
-        loss_sum: float,
-        evaluation: Evaluation | None = None,
-    ) -> TaskAnswer:
-        with self._changes.change():
-            member = self._members.worker(instance)
-            verdict, step = self._queue.done(member, task_id, rows, steps, loss_sum, evaluation)
-            if step is not None and step.training:
-                self._checkpoints.trained(rows)
-            return self._answer(member, task_id, verdict, step, None)
-
-    def failed(self, instance: str, task_id: int, reason: str) -> TaskAnswer:
-        with self._changes.change():
-            member = self._members.worker(instance)
-            verdict = self._queue.failed(member, task_id, reason)
-            return self._answer(member, task_id, verdict, None, None)
-
-    def diverged(self, instance: str, task_id: int, reason: str) -> JobState:
-        with self._changes.change():
-            self._divergence.heard(self._members.worker(instance), task_id, reason)
-            return self._life.state()
-
-    def _answer(
-        self,
-        member: Member,
-        task_id: int,
-        verdict: Verdict,
-        step: Step | None,
-        extra: dict[str, float] | None,
-    ) -> TaskAnswer:
-        if verdict.accepted:
-            self._board.report(member, task_id, step, extra)
-        if verdict.poison and verdict.again:
-            self._generations.open(COORDINATOR, Death(verdict.poison))
-        elif verdict.poison:
-            self._life.fail(COORDINATOR, verdict.poison, exit_code=EXIT_USER)
-        state = self._life.state()
-        return TaskAnswer(**dict(state), accepted=verdict.accepted, note=verdict.note)
-
-    def release(self, instance: str) -> JobState:
-        with self._changes.change():
-            member = self._members.worker(instance)
-            self._pace.leave(instance)
-            if tasks := self._queue.release(member):
-                self._events.add("released", member.name, f"returned {tasks} tasks")
             return self._life.state()
 
     # -- barriers --
