@@ -11,7 +11,7 @@ from typing import Any
 
 import paddle
 
-from fleetps.coordinator.messages import Task
+from fleetps.coordinator.messages import Slice, Task
 from fleetps.data import pipe
 from fleetps.data.dataset import Column
 from fleetps.training.padding import padding_rows
@@ -116,6 +116,25 @@ class LoadingTask:
         for file in self._files:
             file.unlink(missing_ok=True)
             _report(file).unlink(missing_ok=True)
+
+
+def spoilt_row(slices: Sequence[Slice]) -> str:
+    """Where the first row is of which a value is nan or inf, in words; "": there is none.
+
+    Numbers have no letter n. What can't be read is not looked into.
+    """
+    for part in slices:
+        before = part.start
+        try:
+            for rows, text in pipe.slice_rows(part.shard, part.start, part.rows):
+                found = text.find(b"n")
+                if found >= 0:
+                    row = before + text.count(b"\n", 0, found) + 1
+                    return f"row {row} of {part.shard} holds nan or inf"
+                before += rows
+        except pipe.DamagedFile:
+            continue
+    return ""
 
 
 def _report(file: Path) -> Path:

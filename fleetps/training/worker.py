@@ -41,7 +41,7 @@ from fleetps.data.dataset import Dataset
 from fleetps.system.pulse_file import WORKED_FILE
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.evaluate import ScoreCounter
-from fleetps.training.feed import DataError, Feed, LoadingTask
+from fleetps.training.feed import DataError, Feed, LoadingTask, spoilt_row
 from fleetps.training.gate import Gate
 from fleetps.training.geo_engine import GeoEngine
 from fleetps.training.loss_watch import LossWatch
@@ -62,6 +62,8 @@ _OTHERS_SECONDS = 2.0
 class Worker:
     """Trains and evaluates what the coordinator leases to it, until the job is finished."""
 
+    _task: Task  # that is being trained
+
     def __init__(
         self, job: Job, dataset: Dataset, client: Coordinator, instance: str, engine: Engine
     ) -> None:
@@ -81,7 +83,6 @@ class Worker:
         )
         self._total_steps = job.job.epochs * dataset.split("train").rows // job.data.batch_size
         self._training = True
-        self._task_id = 0
         self._reporter = Reporter(
             client, instance, self._hook, job.cluster.threads, engine.flush, self._gate, self._pulse
         )
@@ -155,7 +156,7 @@ class Worker:
         return self._start(lease.task) if isinstance(lease, TaskLease) else None
 
     def _train(self, task: Task, data: Any) -> None:
-        self._training, self._task_id = True, task.id
+        self._training, self._task = True, task
         mode = self._job.mode_of(task.epoch).name
         with self._pulse.silence(self._job.cluster.deadlines.barrier):
             together = self._engine.enter(mode)
@@ -188,10 +189,13 @@ class Worker:
 
     def _diverged(self, reason: str) -> NoReturn:
         """End the process: what it would learn from here on is as bad."""
-        if not_finite(self._programs.dense):
+        row = spoilt_row(self._task.slices)
+        if row:
+            reason = f"{reason} ({row})"
+        elif not_finite(self._programs.dense):
             time.sleep(_OTHERS_SECONDS)
         try:
-            state = self._client.diverged(self._instance, self._task_id, reason)
+            state = self._client.diverged(self._instance, self._task.id, reason)
         except FleetError as error:  # the coordinator is gone
             child.leave(error)
         child.leave(UserError(state.reason) if state.job == "failed" else TryAgain(reason))

@@ -81,9 +81,11 @@ def test_the_task_with_a_spoilt_row_is_left_out(tmp_path: Path) -> None:
     result = json.loads((run / "result.json").read_text())
     first = (BAD_ROW - 1) // TASK_ROWS * TASK_ROWS + 1
     where = f"{data}/train.txt rows {first}-{first + TASK_ROWS - 1}"
+    row = f"row {BAD_ROW} of {data}/train.txt holds nan or inf"
     # Once in each epoch, and nothing else, however many workers have met the spoilt parameters.
     skipped = events(run, "skipped")
     assert [where in event["text"] for event in skipped] == [True, True], skipped
+    assert all(row in event["text"] for event in skipped)
     assert len(events(run, "generation")) == 2
     rows = result["accounting"]
     assert rows["skipped"] == 2 * TASK_ROWS

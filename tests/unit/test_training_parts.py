@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
+import zstandard
 
 from fleet_config.errors import UserError
 from fleet_config.optimizers import (
@@ -15,6 +17,8 @@ from fleet_config.optimizers import (
     StepSchedule,
 )
 from fleetps import models
+from fleetps.coordinator.messages import Slice
+from fleetps.training.feed import spoilt_row
 from fleetps.training.schedule import factor
 
 TOTAL = 110
@@ -65,3 +69,18 @@ def test_a_table_that_the_job_lacks_is_named() -> None:
     assert inputs.embedding() == "embedding"
     with pytest.raises(UserError, match=r"add tables\.wide"):
         inputs.embedding("wide")
+
+
+def test_a_row_that_is_no_number_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "train.txt.zst"
+    rows = [f"1 0 2 0.5 {row}e-3 1 {row}\n" for row in range(40_000)]  # more than a block of text
+    rows[31_233] = "1 0 2 0.5 -inf 1 7\n"
+    file.write_bytes(zstandard.compress("".join(rows).encode()))
+    before, after = (
+        Slice(shard=str(file), start=1_000, rows=30_233),
+        Slice(shard=str(file), start=31_234, rows=8_000),
+    )
+    around = Slice(shard=str(file), start=31_000, rows=1_000)
+    missing = Slice(shard=str(tmp_path / "nothing.txt"), start=0, rows=5)
+    assert spoilt_row((before, missing, after)) == ""
+    assert spoilt_row((before, around)) == f"row 31234 of {file} holds nan or inf"
