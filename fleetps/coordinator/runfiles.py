@@ -23,8 +23,11 @@ RESULT_FILE = "result.json"
 CHECKPOINTS = "checkpoints"
 ADDRESS_FILE = "coordinator.address"
 KEY_FILE = "coordinator.token"  # of a launched job, while it runs
+CURVES = "tensorboard"
 _LOCK_FILE = "coordinator.lock"
-_OF_A_RUN = (STATE_FILE, f"{STATE_FILE}-wal", f"{STATE_FILE}-shm", EVENTS_FILE, RESULT_FILE)
+_OF_A_RUN = (
+    STATE_FILE, f"{STATE_FILE}-wal", f"{STATE_FILE}-shm", EVENTS_FILE, RESULT_FILE, CURVES
+)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 

@@ -19,10 +19,11 @@ from fleet_config.errors import EXIT_STOPPED, FleetError, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.access import TOKEN, TOKEN_FILE
 from fleetps.coordinator.app import make_app
-from fleetps.coordinator.runfiles import ADDRESS_FILE, only_coordinator
+from fleetps.coordinator.runfiles import ADDRESS_FILE, CURVES, only_coordinator
 from fleetps.coordinator.running_clock import RunningClock
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset
+from fleetps.observe.tensorboard import Curves
 
 _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
@@ -41,15 +42,18 @@ def serve(
         service = JobService(job, dataset, new=new, again=again, clock=RunningClock())
         try:
             _write_address(job.run_dir / ADDRESS_FILE, sock)
-            return _Process(service, sock, token).run()
+            return _Process(service, sock, token, _curves(job)).run()
         finally:
             service.close()
 
 
 class _Process:
-    def __init__(self, service: JobService, sock: socket.socket, token: str | None) -> None:
+    def __init__(
+        self, service: JobService, sock: socket.socket, token: str | None, curves: Curves | None
+    ) -> None:
         self._service = service
         self._sock = sock
+        self._curves = curves
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         config = uvicorn.Config(
             make_app(service, token),
@@ -72,6 +76,7 @@ class _Process:
         finally:
             self._stop.set()
             ticker.join()
+            self._end_curves()
         if self._service.lost is not None:
             raise self._service.lost
         code = self._service.status().exit_code
@@ -90,6 +95,7 @@ class _Process:
             try:
                 if self._service.lost is None:
                     self._service.tick()
+                    self._draw()
                 if self._service.lost is not None or self._all_over():
                     self._server.should_exit = True
             except FleetError as error:
@@ -97,12 +103,28 @@ class _Process:
             except Exception:
                 _log.exception("the coordinator could not look at its deadlines")
 
+    def _draw(self) -> None:
+        if self._curves is not None and self._curves.due():
+            self._curves.add(self._service.status())
+
+    def _end_curves(self) -> None:
+        """The last values may have come since the last look."""
+        if self._curves is not None and self._service.lost is None:
+            self._curves.add(self._service.status())
+            self._curves.close()
+
     def _all_over(self) -> bool:
         """Over, everybody gone, and a little more."""
         if not self._service.ended():
             return False
         self._ended_since = self._ended_since or time.monotonic()
         return time.monotonic() - self._ended_since >= _LINGER_SECONDS
+
+
+def _curves(job: Job) -> Curves | None:
+    if not job.observe.tensorboard:
+        return None
+    return Curves(job.run_dir / CURVES, job.checkpoint_dir)
 
 
 def listen(bind: str, token: str | None) -> socket.socket:
