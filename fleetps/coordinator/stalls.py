@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member, Members
+from fleetps.coordinator.naming import names_of
 from fleetps.coordinator.notices import Notices
 from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.phases import Phases
@@ -17,8 +18,7 @@ from fleetps.coordinator.task_queue import TaskQueue
 _SHARE = 0.1
 _LATE_HEARTBEATS = 2.5
 # A worker at work reports every second, also while it waits for others.
-_QUIET_SECONDS = 5.0
-_MOST_NAMED = 8
+QUIET_SECONDS = 5.0
 
 
 class Stalls:
@@ -84,14 +84,15 @@ class Stalls:
         elif phase == "restore":
             yield f"worker 0 loads {row.restore}"
         elif phase in ("flush", "checkpoint") and not self._queue.holders():
-            yield f"{_names(self._phases.not_flushed(row))} did not push what was learnt yet"
+            late = names_of(self._phases.not_flushed(row)) or "nobody"
+            yield f"{late} did not push what was learnt yet"
         elif phase == "chore":
             yield f"{_name(self._phases.chore_worker())} shrinks the tables"
         elif phase == "save":
             saver = self._checkpoints.saver(self._members.live("worker"))
             yield f"{_name(saver)} saves a checkpoint"
         elif phase == "finish":
-            yield f"{_names(self._members.live('worker'))} did not end yet"
+            yield f"{names_of(self._members.live('worker'))} did not end yet"
         elif not silent:
             yield self._workers()
 
@@ -112,21 +113,15 @@ class Stalls:
         found = [one for one in self._members.live("worker") if one.instance in holders]
         if not found:
             return "no worker has a task"
-        quiet = [one for one in found if self._queue.unheard(one) >= _QUIET_SECONDS]
+        quiet = [one for one in found if self._queue.unheard(one) >= QUIET_SECONDS]
         if quiet and len(quiet) < len(found):
-            return f"{_names(quiet)} reported nothing for {_QUIET_SECONDS:g} s and more"
+            return f"{names_of(quiet)} reported nothing for {QUIET_SECONDS:g} s and more"
         leads = [(lead.clock, one) for one in found if (lead := self._pace.lead(one)) is not None]
         if leads:
             least = min(clock for clock, _ in leads)
             found = [one for clock, one in leads if clock == least]
-        return f"no step by {_names(found)}"
+        return f"no step by {names_of(found)}"
 
 
 def _name(member: Member | None) -> str:
     return member.name if member else "nobody"
-
-
-def _names(members: Sequence[Member]) -> str:
-    names = [member.name for member in members]
-    shown = ", ".join(names[:_MOST_NAMED]) or "nobody"
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import COORDINATOR, Death
 from fleetps.coordinator.members import Member
+from fleetps.coordinator.naming import listed, names_of
 from fleetps.coordinator.parts import Parts
 from fleetps.coordinator.reports import MISSED_HEARTBEATS
-
-# A worker at work reports every second, also while it waits for the others of its group.
-_SILENT_WORKER_SECONDS = 5.0
+from fleetps.coordinator.stalls import QUIET_SECONDS
 
 
 class Watch:
@@ -81,13 +79,13 @@ class Watch:
             self._registered_since = self._clock()
         waited = self._life.in_phase()
         if absent and waited >= self._deadlines.rendezvous:
-            self._fail(f"{_names(absent)} did not register", "rendezvous")
+            self._fail(f"{listed(absent)} did not register", "rendezvous")
         elif self._registered_since is not None:
             late = self._members.not_serving()
             started = max(self._registered_since, self._life.phase_since)
             if late and self._clock() - started >= self._deadlines.server_start:
                 places = [f"{server.name} ({server.address})" for server in late]
-                self._fail(f"{_names(places)} registered but did not serve", "server_start")
+                self._fail(f"{listed(places)} registered but did not serve", "server_start")
 
     def _tasks(self) -> None:
         if self._losses.grouped and self._life.row.phase != "evaluate":
@@ -107,7 +105,7 @@ class Watch:
         workers = self._members.live("worker")
         if workers:
             late = [worker for worker in workers if worker.instance in holders] or workers
-            self._fail(f"no step by {_names(_member_names(late))}", "first_step")
+            self._fail(f"no step by {names_of(late)}", "first_step")
         else:
             self._fail("all workers have left and no other came", "first_step")
 
@@ -125,11 +123,11 @@ class Watch:
         absent = sorted(set(range(self._workers)) - {member.rank for member in workers})
         if absent:
             names = [f"worker {rank}" for rank in absent]
-            self._fail(f"{_names(names)} did not come for an epoch of mode sync", "first_step")
+            self._fail(f"{listed(names)} did not come for an epoch of mode sync", "first_step")
             return
         quietest = max(workers, key=self._queue.unheard)
         quiet = self._queue.unheard(quietest)
-        if quiet >= _SILENT_WORKER_SECONDS:
+        if quiet >= QUIET_SECONDS:
             said = "has reported nothing" if math.isinf(quiet) else f"was silent for {quiet:.0f} s"
             self._blame(quietest, f"{said} and makes no step: it is stopped or hangs")
             return
@@ -147,7 +145,7 @@ class Watch:
     def _flush(self) -> None:
         if self._life.in_phase() >= self._deadlines.barrier:
             late = self._phases.not_flushed(self._life.row)
-            names = _names(_member_names(late)) or "any worker"
+            names = names_of(late) or "any worker"
             self._fail(f"{names} did not finish pushing what was learnt", "barrier")
 
     def _save(self) -> None:
@@ -169,12 +167,3 @@ class Watch:
     def _fail(self, what: str, deadline: str) -> None:
         seconds = getattr(self._deadlines, deadline)
         self._life.fail(COORDINATOR, f"{what} within {seconds:g} s (cluster.deadlines.{deadline})")
-
-
-def _member_names(members: Sequence[Member]) -> list[str]:
-    return [member.name for member in members]
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8])
-    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

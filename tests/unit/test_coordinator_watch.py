@@ -315,3 +315,13 @@ class TestStalls:
         assert not self.told(rig)
         rig.pass_time(6, *ALL)
         assert self.told(rig) == ["no progress for 20 s: worker 0 saves a checkpoint"]
+
+    def test_in_mode_bounded_the_slowest(self, tmp_path):
+        mode = {"name": "bounded", "staleness": 4, "check_every": 2}
+        rig = make(tmp_path, watch={"no_progress": 10}, mode=mode)
+        for name in ("w0", "w1"):
+            rig.task(name)
+            rig.service.clock(name, 0, 0)
+        rig.service.clock("w0", 0, 4)
+        rig.pass_time(11, *ALL)
+        assert self.told(rig) == ["no progress for 10 s: no step by worker 1"]
