@@ -86,6 +86,8 @@ class Deadlines(Section):
     barrier: Seconds = 120.0
     checkpoint: Seconds = 1800.0
     stop: Seconds = 10.0
+    # For the checkpoint that is taken when a job is asked to stop; `stop` begins after it.
+    grace: Seconds = 20.0
     # For what is done with a checkpoint while training goes on, copying it to the mirror above all.
     upkeep: Seconds = 3600.0
 

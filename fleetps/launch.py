@@ -26,6 +26,7 @@ from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.agents.worker import batch_seconds
 from fleetps.coordinator.access import with_token
+from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.runfiles import KEY_FILE
 from fleetps.installation import check_installation
 from fleetps.memory import check_worker_memory
@@ -160,12 +161,26 @@ class _Launch:
         again = " (Ctrl-C again: at once)" * (self._stop.signal == signal.SIGINT)
         self._display.note(f"{reason}: workers finish their batch{again}")
         try:
-            end = end_of(self._host.client.stop(reason))
+            end = end_of(self._saved(self._host.client.stop(reason)))
+        except Stopped as error:
+            end = error
         except FleetError as error:
             _log.warning("the coordinator was not told: %s", error)
             end = Stopped(reason)
         fleet.end(batch_seconds(self._job) + _AGENT_SECONDS, self._stop.hurry)
         return end
+
+    def _saved(self, state: JobState) -> JobState:
+        """The state of the job when its last checkpoint was taken, or there was no time for it."""
+        if state.ending:
+            self._display.note("a checkpoint is taken first")
+        while state.job not in OVER and not self._stop.hurry():
+            time.sleep(_POLL_SECONDS)
+            self._host.check()
+            state = state_of(self._host.client.status())
+        if state.job not in OVER:
+            raise Stopped(f"stopped by {self._stop.reason}, without a checkpoint")
+        return state
 
     def _failed(self, agent: Agent, view: JobView) -> FleetError:
         """Why the job ended: what the coordinator was told first, or how this agent died."""

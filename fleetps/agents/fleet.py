@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fleet_config.errors import EXIT_STOPPED
 from fleet_config.job import Job
 from fleetps.agents.restarts import Restarts, crashed
 from fleetps.coordinator.reports import MemberRole
@@ -97,9 +98,10 @@ class Fleet:
         )
 
     def may_restart(self, agent: Agent) -> bool:
-        """One that died; those that ended by themselves said why."""
+        """One that died, or a server that was stopped; who ended by itself said why."""
         agent.restarts.died()
-        return agent.died and agent.restarts.left
+        stopped = agent.kind == "server" and agent.child.poll() == EXIT_STOPPED
+        return (agent.died or stopped) and agent.restarts.left
 
     def restart_later(self, agent: Agent) -> None:
         """As the same instance, so that the coordinator knows it again."""

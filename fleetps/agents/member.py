@@ -7,7 +7,6 @@ exit code this process then ends with.
 import logging
 import math
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import ClassVar, Literal
@@ -16,10 +15,12 @@ from fleet_config.errors import EXIT_USER, Stopped, TryAgain
 from fleet_config.job import Job
 from fleet_config.roles import Role
 from fleetps.agents.child_dir import ChildDirectory
-from fleetps.agents.child_env import Place, paddle_environment
+from fleetps.agents.child_env import Place
 from fleetps.agents.membership import OVER, Membership, NewGeneration, end_of
 from fleetps.agents.paddle_launcher import launcher_pid
+from fleetps.agents.paddle_process import label_of, start_paddle
 from fleetps.agents.restarts import Restarts
+from fleetps.agents.stop_signal import Leaves, StopSignal
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.reports import MemberRole
 from fleetps.system.logtail import tail
@@ -56,10 +57,10 @@ class Member:
         self.on_tick: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
         self._stop = stop
+        self._signal = StopSignal(self.membership, role, stop)
         self._patience = patience
         self._restarts = Restarts(job.cluster.restarts)
         self._running: Child | None = None
-        self._run_dir = RunDirectory(job.run_dir)
 
     # -- what differs --
 
@@ -95,7 +96,11 @@ class Member:
         raise NotImplementedError
 
     def wind_down(self, child: Child) -> None:
-        """The job stops on request: let the child end with care."""
+        """The job stops on request, or this member leaves it: let the child end with care."""
+        raise NotImplementedError
+
+    def leave_job(self, child: Child | None) -> None:
+        """This member alone was asked to stop: end its child, if it has one by now."""
         raise NotImplementedError
 
     # -- the life of a member --
@@ -107,15 +112,28 @@ class Member:
                 self._join()
             while not self._take_part():
                 pass
+        except Leaves:
+            self._leave()
         except Stopped:
+            if self._running is not None or not self.membership.joined:
+                raise
             # The others wait for this member; they must not do so until their deadline.
-            if self._running is None and self.membership.joined:
-                self.membership.stop_job(self._stop.reason)
-            raise
+            try:
+                self._signal.heed(self.on_tick)
+            except Leaves:
+                self._leave()
+            else:
+                raise
         finally:
             if self._running is not None:
                 end_all([self._running], _LAST_GRACE_SECONDS)
             self.membership.leave()
+
+    def _leave(self) -> None:
+        _log.info(
+            "%s was asked to stop (%s): it leaves the job", self.membership.name, self._stop.reason
+        )
+        self.leave_job(self._running)
 
     def _join(self) -> None:
         _log.info("joining %s at %s", self.job.job.name, self.membership.coordinator)
@@ -169,22 +187,7 @@ class Member:
             time.sleep(POLL_SECONDS)
 
     def _start(self) -> Child:
-        work = self.child_directory()
-        work.prepare(self.job)
-        child = Child(
-            self.membership.name,
-            [sys.executable, "-m", f"fleetps.training.{self.kind}"],
-            log=self._run_dir.logs / f"{self._label}.log",
-            env=paddle_environment(
-                os.environ,
-                self.place(),
-                coordinator=self.membership.coordinator,
-                instance=self.membership.instance,
-                generation=self.membership.generation,
-            ),
-            cwd=work.path,
-        )
-        _log.info("started Paddle as process %d; its output: %s", child.pid, child.log)
+        child = start_paddle(self.job, self.place(), self.membership)
         self.started(child)
         return child
 
@@ -192,7 +195,7 @@ class Member:
         """Whether the child ended and another is to be started; False: the job is over."""
         while (code := child.poll()) is None:
             if self._stop.signal is not None:
-                return self._job_over(child, self.membership.stop_job(self._stop.reason))
+                return self._job_over(child, self._signal.heed(self.on_tick))
             end = self.membership.end_heard()
             if end is not None:
                 return self._job_over(child, end)
@@ -225,7 +228,7 @@ class Member:
             end = self._wait_until_over(_ROOT_CAUSE_SECONDS)
         if end is None and self._stop.signal is not None:
             # Whoever stops a group of processes (systemd, a batch system) stops the child too.
-            end = self.membership.stop_job(self._stop.reason)
+            end = self._signal.heed(self.on_tick)
         if end is None and self.starts_again(code):
             reason = self.child_directory().reason(code, child.log)
             end = self._replace(child, reason, code)
@@ -242,7 +245,7 @@ class Member:
         _log.warning("starting it again in %g s", pause)
         end = self._wait_until_over(pause)
         if end is None and self._stop.signal is not None:
-            end = self.membership.stop_job(self._stop.reason)
+            end = self._signal.heed(self.on_tick)
         return end
 
     def _give_up(self, child: Child, code: int) -> JobState:
@@ -273,7 +276,7 @@ class Member:
         self.membership.say("exited")
         end = self._wait_until_over(self.job.cluster.deadlines.stop + self._patience)
         if end is None and self._stop.signal is not None:
-            end = self.membership.stop_job(self._stop.reason)
+            end = self._signal.heed(self.on_tick)
         return end
 
     def _wait_until_over(self, seconds: float) -> JobState | None:
@@ -287,9 +290,5 @@ class Member:
             time.sleep(_ASK_SECONDS)
         return None
 
-    @property
-    def _label(self) -> str:
-        return f"{self.kind}-{self.membership.rank}"
-
     def child_directory(self) -> ChildDirectory:
-        return ChildDirectory(self._run_dir.work(self._label))
+        return ChildDirectory(RunDirectory(self.job.run_dir).work(label_of(self.membership)))

@@ -55,6 +55,7 @@ class Membership:
         self.restore = ""  # what the servers of this generation begin with
         self.servers: tuple[str, ...] = ()
         self.missing: tuple[str, ...] = ()
+        self.ending = False  # the job takes its last checkpoint
         self._job = job
         self._patience = patience
         beats = CoordinatorClient(coordinator, self._token, _CALL_SECONDS)
@@ -133,6 +134,7 @@ class Membership:
         return self._heeded(answer) if answer is not None else None
 
     def _heeded(self, answer: JobState) -> JobState | None:
+        self.ending = answer.ending
         if answer.job in OVER:
             return answer
         if self.joined and answer.generation > self.generation:
@@ -194,7 +196,8 @@ class Membership:
     def stop_job(self, signal: str) -> JobState:
         """Ask for the end of the whole job; it may have ended already, in another way.
 
-        Stopped when the coordinator can't be asked: then nothing is left to end with care.
+        It may also go on until a checkpoint is taken. Stopped when the coordinator can't be asked:
+        then nothing is left to end with care.
         """
         reason = f"{self.name} was asked to stop ({signal})"
         try:

@@ -6,7 +6,7 @@ import time
 from typing import ClassVar
 
 from fleet_config.endpoints import parse_endpoint
-from fleet_config.errors import EXIT_USER, FleetError, TryAgain
+from fleet_config.errors import EXIT_USER, FleetError, Stopped, TryAgain
 from fleetps.agents.child_env import Place
 from fleetps.agents.load import Load
 from fleetps.agents.member import Member
@@ -21,6 +21,9 @@ _log = logging.getLogger(__name__)
 _DNS_SECONDS = 1.0
 _GRACEFUL_SECONDS = 3.0
 _ASK_SECONDS = 0.3
+# Of cluster.deadlines.stop, for a checkpoint before this server leaves; and its process then.
+_SHARE_OF_CHECKPOINT = 0.7
+_LEAVING_SECONDS = 1.0
 _PORT_SECONDS = 5.0
 
 
@@ -96,6 +99,27 @@ class ServerAgent(Member):
         while child.poll() is None and time.monotonic() < deadline and self._workers_are_there():
             time.sleep(_ASK_SECONDS)
         self.finish(child)
+
+    def leave_job(self, child: Child | None) -> None:
+        """What it holds is lost, so a checkpoint is taken first, if there is time.
+
+        Then the job begins again from that, with who takes this server's place.
+        """
+        reason = f"{self.membership.name} was asked to stop ({self._stop.reason})"
+        if child is not None:
+            self._wait_for_checkpoint(reason)
+            end_all([child], _LEAVING_SECONDS)
+        raise Stopped(reason)
+
+    def _wait_for_checkpoint(self, reason: str) -> None:
+        client = self.membership.client
+        deadline = time.monotonic() + self.job.cluster.deadlines.stop * _SHARE_OF_CHECKPOINT
+        try:
+            client.checkpoint(reason)
+            while client.status().checkpoint.pending and time.monotonic() < deadline:
+                time.sleep(_ASK_SECONDS)
+        except FleetError as error:
+            _log.warning("no checkpoint was taken before it left: %s", error)
 
     def _workers_are_there(self) -> bool:
         try:

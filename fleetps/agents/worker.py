@@ -90,6 +90,11 @@ class WorkerAgent(Member):
             _log.warning("the Paddle process did not end cleanly after the job was done")
         end_all([child], 0)
 
+    def leave_job(self, child: Child | None) -> None:
+        """The others go on without it."""
+        if child is not None:
+            self.wind_down(child)
+
     def wind_down(self, child: Child) -> None:
         """It finishes its batch, pushes what it has learnt and returns its tasks."""
         end_all([child], batch_seconds(self.job))

@@ -10,12 +10,13 @@ from fleetps.checkpoint.store import Checkpoints
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member
-from fleetps.coordinator.messages import SAVE_ERROR, Chore, Flush
-from fleetps.coordinator.progress import Progress
+from fleetps.coordinator.messages import SAVE_ERROR, Chore, Flush, Slice
+from fleetps.coordinator.progress import Progress, merged
 from fleetps.coordinator.reports import CheckpointStatus, EpochResult
-from fleetps.coordinator.saved import SavedCheckpoints, done_slices, named
+from fleetps.coordinator.saved import SavedCheckpoints, done_slices
 from fleetps.coordinator.schema import CheckpointRow, JobRow
 from fleetps.coordinator.skipped import skipped_slices
+from fleetps.coordinator.splits import whole_and_open
 from fleetps.coordinator.task_maker import TRAIN_SPLIT
 from fleetps.coordinator.task_queue import TaskQueue
 from fleetps.coordinator.upkeep import Upkeep
@@ -32,7 +33,7 @@ class Checkpointing:
         self._events = base.events
         self._wall = base.wall
         # Without servers there is nobody to lose.
-        self._offered = base.servers > 0
+        self.offered = base.servers > 0
         self._life = life
         self._queue = queue
         self._every = base.job.checkpoint.every
@@ -45,15 +46,19 @@ class Checkpointing:
     def ask(self, reason: str) -> None:
         """Take one as soon as it can be."""
         row = self._life.row
-        if not self._offered:
+        if not self.offered:
             raise TryAgain("this job trains in one process and takes no checkpoints")
         if self._life.over:
             raise TryAgain(f"the job is {row.state}: no checkpoint can be taken any more")
         last = row.epoch + 1 == self._job.job.epochs
         if row.phase == "finish" or (row.phase == "evaluate" and last):
             raise TryAgain("everything is trained: no other checkpoint is taken")
-        if self._saved.open() is None and not row.wanted:
-            self._store.set_job(wanted=reason or "it was asked for")
+        self.want(reason or "it was asked for")
+
+    def want(self, reason: str) -> None:
+        """Take one as soon as it can be, unless one is on its way."""
+        if not self.pending:
+            self._store.set_job(wanted=reason)
 
     def trained(self, rows: int) -> None:
         """A training task was done."""
@@ -62,10 +67,15 @@ class Checkpointing:
             tasks_since=row.tasks_since + 1, rows_since=row.rows_since + rows, barren=0
         )
 
+    @property
+    def pending(self) -> bool:
+        """One is being taken, or was asked for."""
+        return self._saved.open() is not None or bool(self._life.row.wanted)
+
     def due(self, row: JobRow) -> str:
         """Why a checkpoint is to be taken now, or nothing."""
         every = self._every
-        if not self._offered:
+        if not self.offered:
             return ""
         if row.wanted:
             return row.wanted
@@ -82,7 +92,7 @@ class Checkpointing:
         """The same when an epoch is trained. The last one is always worth it."""
         every = self._every.epochs
         ended = row.epoch + 1
-        if self._offered and every and (ended % every == 0 or ended == self._job.job.epochs):
+        if self.offered and every and (ended % every == 0 or ended == self._job.job.epochs):
             return f"epoch {ended}"
         return self.due(row)
 
@@ -214,19 +224,31 @@ class Checkpointing:
             for shard in self._dataset.split(TRAIN_SPLIT).shards
         }
         rows, loss_sum = self._store.train_sums(row.epoch)
-        skipped = skipped_slices(self._store, row.epoch)
-        left_out = sum(piece.rows for piece in skipped)
-        return Progress(
+        whole, begun, skipped = self._past(row.epoch)
+        left_out = sum(piece.count for piece in skipped)
+        progress = Progress(
             seed=self._job.job.seed,
             epoch=row.epoch,
             goes_on="evaluate" if row.goes_on == "evaluate" else "train",
-            done=named(done_slices(self._store, row.epoch), files),
-            skipped=named(skipped, files),
+            done=merged(whole),
+            begun=tuple(begun),
+            skipped=merged(skipped),
             rows=row.epoch * self._dataset.split(TRAIN_SPLIT).rows + rows + left_out,
             loss_sum=loss_sum,
             train_seconds=row.train_seconds,
             history=tuple(EpochResult.model_validate_json(text) for text in self._store.epochs()),
         )
+        return progress.renamed(files)
+
+    def _past(self, epoch: int) -> tuple[list[Slice], list[Slice], list[Slice]]:
+        """What is done, what remains of slices that are done to some row, and what is left out.
+
+        Of a slice that is done to some row, what is left out counts as done.
+        """
+        skipped = skipped_slices(self._store, epoch)
+        parts = [piece for piece in skipped if piece.count < piece.rows]
+        whole, begun = whole_and_open([*done_slices(self._store, epoch), *parts])
+        return whole, begun, [piece for piece in skipped if piece not in parts]
 
     # -- afterwards --
 
@@ -252,11 +274,10 @@ class Checkpointing:
         """For people."""
         saved = next(iter(self._saved.saved()), None)
         failed = self._saved.failed_since(saved.number if saved else 0)
-        pending = self._saved.open() is not None or bool(self._life.row.wanted)
         status = CheckpointStatus(
             failures=len(failed),
             reason=failed[0].reason if failed else "",
-            pending=pending,
+            pending=self.pending,
             upkeep=self.keeps_up,
         )
         if saved is None or saved.ended is None or saved.drained is None:

@@ -106,6 +106,7 @@ class CoordinatorClient:
     done = _over_http(Coordinator.done)
     failed = _over_http(Coordinator.failed)
     diverged = _over_http(Coordinator.diverged)
+    part_done = _over_http(Coordinator.part_done)
     release = _over_http(Coordinator.release)
     arrive = _over_http(Coordinator.arrive)
     arrived = _over_http(Coordinator.arrived)

@@ -151,11 +151,7 @@ class Generations:
         """Shards as they are named in tasks."""
         shards = self._dataset.split(TRAIN_SPLIT).shards
         names = {shard.file: str(self._dataset.shard_path(shard)) for shard in shards}
-        found = {
-            kind: {names[file]: ranges for file, ranges in getattr(progress, kind).items()}
-            for kind in ("done", "skipped")
-        }
-        return progress.model_copy(update=found)
+        return progress.renamed(names)
 
     # -- the beginning --
 

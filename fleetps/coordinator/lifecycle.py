@@ -38,6 +38,10 @@ class Lifecycle:
         # Deadlines count from here: after a restart everybody gets the full time again.
         self.phase_since = base.clock()
         self._ended_at = base.clock()
+        # Why the job is to stop as soon as a checkpoint is taken. Not in the store: a coordinator
+        # that is started again meanwhile goes on, and may be asked again.
+        self.ending = ""
+        self._ends_since = base.clock()
 
     @property
     def row(self) -> JobRow:
@@ -58,7 +62,16 @@ class Lifecycle:
             restore=row.restore,
             reason=row.reason,
             exit_code=row.exit_code,
+            ending=bool(self.ending),
         )
+
+    def begin_to_end(self, reason: str) -> None:
+        """The job stops soon."""
+        self.ending, self._ends_since = reason, self._clock()
+
+    def ends_for(self) -> float:
+        """Seconds since it was asked to stop."""
+        return self._clock() - self._ends_since
 
     def enter(self, phase: str, **columns: Any) -> None:
         self._store.set_job(phase=phase, phase_started=self._wall(), **columns)

@@ -12,7 +12,7 @@ from fleetps.coordinator.reports import MemberState
 from fleetps.coordinator.task_queue import TaskQueue
 
 _MOST_KEPT = 20
-_LOST = "worker-lost"
+_LOST, _LEFT = "worker-lost", "worker-left"
 _NEEDED = "in mode sync the other workers can't go on without it"
 _UNREPORTED = "its agent had ended, and nobody could say so"
 _LOADS = "it was loading the checkpoint"
@@ -59,13 +59,25 @@ class Losses:
         """It said so itself, or its process ended as it should."""
         tasks = self._let_go(member)
         self._members.set_gone(member, "exited")
-        self._events.add("left", member.name, f"left with {tasks} tasks" if tasks else "left")
-        if self._life.over or not self._members.took_part(member):
+        needed = not self._life.over and self._members.took_part(member)
+        if member.role == "worker" and needed and self._life.row.phase != "finish":
+            self._events.add(_LEFT, member.name, f"has left; {self._after(tasks)}")
+        else:
+            self._events.add("left", member.name, f"left with {tasks} tasks" if tasks else "left")
+        if not needed:
             return
         if member.role == "server":
             self._server_lost(member, Death("ended before the job was done"))
         elif self.in_group(member):
             self._generations.open(member.name, Death(f"left before the job was done; {_NEEDED}"))
+
+    def _after(self, tasks: int) -> str:
+        """What a worker leaves behind."""
+        others = len(self._members.live("worker"))
+        held = f"it held {tasks} tasks, and " if tasks else ""
+        if others == 0:
+            return f"{held}the job waits for another worker"
+        return f"{held}the other{'s go' if others > 1 else ' goes'} on"
 
     def silent(self, member: Member, reason: str) -> None:
         """Nothing was heard of it for too long."""

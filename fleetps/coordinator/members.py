@@ -47,6 +47,7 @@ class Members:
         self._silence = base.job.cluster.heartbeat * _DOUBTED_HEARTBEATS
         self._missed = base.job.cluster.heartbeat * MISSED_HEARTBEATS
         self._refused: dict[str, float] = {}  # since when, by address
+        self._moved: set[str] = set()  # workers with another rank than the one they came for
         # The present generation, and how many workers must come before its work begins.
         self.generation = 0
         self._workers = base.workers
@@ -107,8 +108,14 @@ class Members:
         return member.generation == self.generation
 
     def begin_generation(self, number: int, workers: int) -> None:
-        """Everybody has to register again."""
+        """Everybody has to register again.
+
+        Servers get what they begin with from worker 0; where that one has left, another is it now.
+        """
         self.generation, self._workers = number, workers
+        if (ranked := self.live("worker")) and ranked[0].rank:
+            ranked[0].rank = 0
+            self._moved.add(ranked[0].instance)
         for member in self.all_live():
             member.active = False
             member.state = "registered"
@@ -163,7 +170,8 @@ class Members:
 
     def _rank(self, role: MemberRole, address: str, rank: int | None) -> int:
         taken = {member.rank: member for member in self.live(role)}
-        if rank is None:
+        moved = role == "worker" and rank in taken and taken[rank].instance in self._moved
+        if rank is None or moved:
             rank = next(free for free in range(len(taken) + 1) if free not in taken)
         if role == "server":
             self._check_server(address, rank, taken)

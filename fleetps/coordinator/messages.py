@@ -47,7 +47,7 @@ class Rendezvous(Message):
 
     complete: bool  # every server serves and at least cluster.workers workers have registered
     servers: tuple[str, ...]
-    workers: int  # cluster.workers, or more when more have come
+    workers: int  # how many there are; before all have come, how many will be
     missing: tuple[str, ...]  # for people, such as "server 1 (not registered)"
     waited: float  # seconds since the coordinator began to wait
     generation: int
@@ -66,6 +66,9 @@ class JobState(Message):
     generation: int
     restore: str = ""
     reason: str = ""  # why it failed or stops
+    # It will stop as soon as a checkpoint is taken: who trains stops behind this batch, as at the
+    # end of its process, but for the flush and what else the coordinator asks for.
+    ending: bool = False
     exit_code: int | None = (
         None  # what a process of this job should exit with, once the job is over
     )
@@ -82,9 +85,23 @@ class TaskAnswer(JobState):
 
 
 class Slice(Message):
+    """Rows of a shard in a certain order, or what a worker that left has not done of them.
+
+    The order is that of `seed`, where there is one; in it come the rows from `skip` to before
+    `stop` (None: the last).
+    """
+
     shard: str  # absolute path
     start: NonNegativeInt  # first row in the shard
     rows: NonNegativeInt
+    skip: NonNegativeInt = 0
+    stop: NonNegativeInt | None = None
+    seed: int | None = None  # None: what follows from the task's shuffle_seed
+
+    @property
+    def count(self) -> int:
+        """How many rows it comes to."""
+        return (self.rows if self.stop is None else self.stop) - self.skip
 
 
 class Task(Message):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
 from fleetps.coordinator.divergence import Divergence
+from fleetps.coordinator.ending import Ending
 from fleetps.coordinator.generations import Generations
 from fleetps.coordinator.lifecycle import Lifecycle
 from fleetps.coordinator.losses import Losses
@@ -28,6 +29,7 @@ class Parts:
     queue: TaskQueue
     pace: Pace
     checkpoints: Checkpointing
+    ending: Ending
     phases: Phases
     generations: Generations
     losses: Losses
@@ -44,9 +46,10 @@ def make_parts(base: Base) -> Parts:
     queue = TaskQueue(base, members.name_of)
     pace = Pace(base, life, queue)
     checkpoints = Checkpointing(base, life, queue)
+    ending = Ending(base, members, life, queue, checkpoints)
     tasks = TaskMaker(base, life)
     generations = Generations(base, members, life, queue, pace, checkpoints, tasks)
-    phases = Phases(base, members, life, checkpoints, tasks)
+    phases = Phases(base, members, life, checkpoints, ending, tasks)
     notices = Notices(base.events)
     return Parts(
         members=members,
@@ -54,6 +57,7 @@ def make_parts(base: Base) -> Parts:
         queue=queue,
         pace=pace,
         checkpoints=checkpoints,
+        ending=ending,
         phases=phases,
         generations=generations,
         losses=Losses(base, members, life, queue, pace, generations),

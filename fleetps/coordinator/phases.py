@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
+from fleetps.coordinator.ending import Ending
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member, Members
 from fleetps.coordinator.messages import INITIALISED, Evaluation, Flush
@@ -24,6 +25,7 @@ class Phases:
         members: Members,
         life: Lifecycle,
         checkpoints: Checkpointing,
+        ending: Ending,
         tasks: TaskMaker,
     ) -> None:
         self._job = base.job
@@ -34,6 +36,7 @@ class Phases:
         self._members = members
         self._life = life
         self._checkpoints = checkpoints
+        self._ending = ending
         self._tasks = tasks
 
     @property
@@ -43,8 +46,9 @@ class Phases:
 
     def advance(self) -> None:
         """Go on as far as the state allows. Cheap when there is nothing to do."""
+        self._ending.check()
         while not self._life.over and self._step(self._life.row):
-            pass
+            self._ending.check()
 
     def _step(self, row: JobRow) -> bool:
         steps = {
@@ -104,7 +108,7 @@ class Phases:
     def _train(self, row: JobRow) -> bool:
         trained = not self._store.unfinished(row.epoch, training=True)
         # With every task leased the end of the epoch is near: then it is taken there.
-        waits = not trained and self._store.unleased(row.epoch)
+        waits = not trained and (self._life.ending or self._store.unleased(row.epoch))
         why = self._checkpoints.due(row) if waits else ""
         if not trained and not why:
             return False
@@ -209,6 +213,8 @@ class Phases:
         return bool(every) and ((epoch + 1) % every == 0 or epoch + 1 == self._job.job.epochs)
 
     def _evaluate(self, row: JobRow) -> bool:
+        if self._life.ending and row.wanted:
+            return self._checkpoints.begin(row, row.wanted, "evaluate")
         if self._store.unfinished(row.epoch, training=False):
             return False
         texts = self._store.evaluations(row.epoch)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fleet_config.errors import UserError
 from fleetps.coordinator.messages import Slice
 from fleetps.coordinator.reports import EpochResult
+from fleetps.coordinator.splits import is_in
 
 # (first row, number of rows), sorted, not touching each other, by file
 Ranges = dict[str, tuple[tuple[int, int], ...]]
@@ -22,7 +23,8 @@ class Progress(BaseModel):
     epoch: the present one, from 0; those before are done.
     goes_on: what comes next; `evaluate`: the epoch is trained, and the tables are shrunk.
     done: training rows of the epoch that are done, by the shards' files as the data set names them.
-    skipped: those that are left out, see `divergence`.
+    begun: what remains of slices that are done to some row, which are not in `done`; named alike.
+    skipped: rows that are left out, see `divergence`.
     rows: training rows done or left out, over all epochs.
     loss_sum: over the epoch's done rows.
     train_seconds: spent on training so far.
@@ -36,11 +38,31 @@ class Progress(BaseModel):
     epoch: int
     goes_on: Literal["train", "evaluate"]
     done: Ranges
+    begun: tuple[Slice, ...] = ()
     skipped: Ranges = {}
     rows: int
     loss_sum: float
     train_seconds: float
     history: tuple[EpochResult, ...]
+
+    def has(self, pieces: Iterable[Slice]) -> bool:
+        """All rows of the pieces are done."""
+        return all(self._has(piece) for piece in pieces)
+
+    def _has(self, piece: Slice) -> bool:
+        found = is_in(piece, self.begun)
+        return rows_in(self.done, [piece]) == piece.rows if found is None else found
+
+    def renamed(self, names: Mapping[str, str]) -> Progress:
+        """With other names of the shards."""
+        begun = tuple(
+            piece.model_copy(update={"shard": names[piece.shard]}) for piece in self.begun
+        )
+        done, skipped = (
+            {names[shard]: ranges for shard, ranges in named.items()}
+            for named in (self.done, self.skipped)
+        )
+        return self.model_copy(update={"done": done, "begun": begun, "skipped": skipped})
 
 
 def read_progress(where: str, document: Mapping[str, object]) -> Progress:

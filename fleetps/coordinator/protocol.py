@@ -83,7 +83,10 @@ class Coordinator(Protocol):
         """
 
     def stop(self, reason: Text) -> JobState:
-        """Stop the whole job on request."""
+        """Stop the whole job on request, with a checkpoint if there is something to save.
+
+        For at most cluster.deadlines.grace seconds the job is `ending` then.
+        """
 
     def checkpoint(self, reason: Text) -> JobState:
         """Take a checkpoint as soon as it can be; `Status.checkpoint` tells when it is there.
@@ -135,8 +138,25 @@ class Coordinator(Protocol):
         Then the job stops, or a new generation begins without the task, as watch.on_nan says.
         """
 
-    def release(self, instance: Name) -> JobState:
-        """Return all leases without blame (a worker that was asked to stop)."""
+    def part_done(
+        self,
+        instance: Name,
+        task_id: int,
+        rows: NonNegativeInt,
+        steps: NonNegativeInt,
+        loss_sum: FiniteFloat,
+    ) -> TaskAnswer:
+        """This worker ends in the middle of a training task, whose first `rows` it has trained.
+
+        They are done then, and the others become a task of their own. For who trains in the order
+        of the slices: in one thread, and not in mode sync.
+        """
+
+    def release(self, instance: Name, begun: bool = True) -> JobState:
+        """Return all leases without blame (a worker that was asked to stop).
+
+        `begun`: some of their rows may have been trained, so they count as repeated next time.
+        """
 
     def arrive(self, instance: Name, name: Name, note: Text = "") -> JobState:
         """This worker has reached the point `name` of the present generation.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetps.coordinator.messages import Slice
-from fleetps.coordinator.progress import Progress, merged, rows_in
+from fleetps.coordinator.progress import Progress
 from fleetps.coordinator.schema import CheckpointRow
 from fleetps.coordinator.skipped import leave_out_again
 from fleetps.coordinator.store import Store
@@ -115,11 +115,11 @@ def rewind(store: Store, progress: Progress, generation: int, now: float) -> int
 
 def _kept(store: Store, progress: Progress) -> Iterable[int]:
     rows = store.sql(
-        "SELECT id, slices, rows FROM tasks WHERE epoch = ? AND training AND state = 'done'",
+        "SELECT id, slices FROM tasks WHERE epoch = ? AND training AND state = 'done'",
         progress.epoch,
     )
-    for task, slices, count in rows.fetchall():
-        if rows_in(progress.done, SLICES.validate_json(slices)) == count:
+    for task, slices in rows.fetchall():
+        if progress.has(SLICES.validate_json(slices)):
             yield task
 
 
@@ -132,7 +132,7 @@ def count_as_done(store: Store, progress: Progress, where: str, now: float) -> N
     done = [
         (task, epoch, count)
         for task, epoch, slices, count in rows
-        if epoch < progress.epoch or rows_in(progress.done, SLICES.validate_json(slices)) == count
+        if epoch < progress.epoch or progress.has(SLICES.validate_json(slices))
     ]
     present = sum(count for _, epoch, count in done if epoch == progress.epoch)
     for task, epoch, count in done:
@@ -153,8 +153,3 @@ def count_as_done(store: Store, progress: Progress, where: str, now: float) -> N
             task,
         )
     leave_out_again(store, progress, now)
-
-
-def named(pieces: Iterable[Slice], names: dict[str, str]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Ranges of the pieces, with the shards under other names."""
-    return {names[shard]: ranges for shard, ranges in merged(pieces).items()}

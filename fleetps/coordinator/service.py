@@ -70,6 +70,7 @@ class JobService(WorkCalls):
         base = Base(job, dataset, store, events, clock, wall, servers, workers, run_dir)
         parts = make_parts(base)
         super().__init__(base, parts, Changes(base, parts, run_dir / RESULT_FILE))
+        self._ending = parts.ending
         self._losses = parts.losses
         self._watch = Watch(base, parts)
         with self._changes.change():
@@ -122,7 +123,7 @@ class JobService(WorkCalls):
             return Rendezvous(
                 complete=not waiting,
                 servers=self._members.endpoints(),
-                workers=max(self._workers, self._members.count("worker")),
+                workers=self._workers if waiting else self._members.count("worker"),
                 missing=missing if waiting else (),
                 waited=self._life.in_phase() if waiting else 0.0,
                 generation=row.generation,
@@ -161,7 +162,7 @@ class JobService(WorkCalls):
 
     def stop(self, reason: str) -> JobState:
         with self._changes.change():
-            self._life.stop(reason)
+            self._ending.ask(reason)
             return self._life.state()
 
     def checkpoint(self, reason: str) -> JobState:

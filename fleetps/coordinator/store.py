@@ -182,7 +182,8 @@ class Store:
         )
         cursor = self._db.execute(
             "INSERT INTO leases (task, instance, request, rows, repeated, granted) "
-            "SELECT ?, ?, ?, ?, EXISTS (SELECT 1 FROM leases WHERE task = ?), ?",
+            "SELECT ?, ?, ?, ?, "
+            "EXISTS (SELECT 1 FROM leases WHERE task = ? AND outcome != 'unbegun'), ?",
             (task.id, instance, request, task.rows, task.id, now),
         )
         return int(cursor.lastrowid or 0)

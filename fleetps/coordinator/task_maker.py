@@ -15,8 +15,9 @@ from fleetps.coordinator.lifecycle import Lifecycle
 from fleetps.coordinator.messages import Slice
 from fleetps.coordinator.progress import Progress, merged, rows_in, split_at
 from fleetps.coordinator.schema import NewTask
+from fleetps.coordinator.splits import SPLITTING, done_of
 from fleetps.coordinator.tasks import Part, auto_task_rows, cut_groups, cut_tasks
-from fleetps.coordinator.verdicts import SLICES
+from fleetps.coordinator.verdicts import SLICES, slices_text
 
 TRAIN_SPLIT = "train"
 _SEED_BITS = 31
@@ -61,15 +62,21 @@ class TaskMaker:
             return
         size = sum(shard.rows for shard in shards)
         tasks = list(self._training(progress.epoch, shards, progress.epoch * size))
-        if not _fits(progress, tasks):
+        if progress.begun or not _fits(progress, tasks):
             tasks = self._cut_rest(progress, shards)
         self._store.add_tasks(tasks)
 
     def _cut_rest(self, progress: Progress, shards: Sequence[Slice]) -> list[NewTask]:
         epoch = progress.epoch
-        past, left = _past_and_left(progress, shards)
-        before = epoch * sum(shard.rows for shard in shards) + sum(piece.rows for piece in past)
-        return [*self._whole(epoch, past), *self._training(epoch, left, before)]
+        begun = progress.begun if self._job.mode_of(epoch).name in SPLITTING else ()
+        past, left = _past_and_left(progress, shards, begun)
+        past += map(done_of, begun)
+        before = epoch * sum(shard.rows for shard in shards) + sum(piece.count for piece in past)
+        return [
+            *self._whole(epoch, past),
+            *(self._task(epoch, TRAIN_SPLIT, -1, Part((rest,), 0), seed=None) for rest in begun),
+            *self._training(epoch, left, before),
+        ]
 
     def enough_left(self, progress: Progress) -> Progress:
         """In mode sync, what is left must be at least a row for each worker.
@@ -153,7 +160,7 @@ class TaskMaker:
             training=training,
             split=split,
             position=position,
-            slices=SLICES.dump_json(part.slices).decode(),
+            slices=slices_text(part.slices),
             rows=part.rows,
             part=rank,
             pad=part.pad,
@@ -187,10 +194,12 @@ class TaskMaker:
         return size
 
 
-def _past_and_left(progress: Progress, shards: Sequence[Slice]) -> tuple[list[Slice], list[Slice]]:
-    """The pieces that are done, then those that are left out; and what is still to be trained."""
+def _past_and_left(
+    progress: Progress, shards: Sequence[Slice], begun: Sequence[Slice] = ()
+) -> tuple[list[Slice], list[Slice]]:
+    """The pieces that are done, then those that are left out; and what nobody has begun."""
     past = [*split_at(progress.done, shards)[0], *split_at(progress.skipped, shards)[0]]
-    return past, split_at(merged(past), shards)[1]
+    return past, split_at(merged([*past, *begun]), shards)[1]
 
 
 def _fits(progress: Progress, tasks: Sequence[NewTask]) -> bool:

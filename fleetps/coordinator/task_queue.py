@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleetps.coordinator.base import Base
+from fleetps.coordinator.leaving import keep_part
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import Evaluation, Task
 from fleetps.coordinator.metrics import check_loss
@@ -177,6 +178,19 @@ class TaskQueue:
         self._store.record_done(task_id, member.instance, loss_sum, text)
         return Verdict(True), step
 
+    def part_done(
+        self, member: Member, task_id: int, rows: int, steps: int, loss_sum: float
+    ) -> tuple[Verdict, Step | None]:
+        """The holder has done the first rows of a task, and leaves."""
+        if refusal := self._refusal(member, task_id):
+            return refusal, None
+        row = self._task(task_id)
+        if not row.training or row.part is not None or not 0 < rows <= row.rows:
+            return Verdict(False, f"task {task_id} does not end behind {rows} rows"), None
+        if rows < row.rows:
+            keep_part(self._store, self._live[task_id].lease, row, rows, self._wall())
+        return self.done(member, task_id, rows, steps, loss_sum, None)
+
     def failed(self, member: Member, task_id: int, reason: str) -> Verdict:
         """The holder could not do the task."""
         if refusal := self._refusal(member, task_id):
@@ -215,11 +229,11 @@ class TaskQueue:
         self._held[live.lease.instance].remove(live)
         self._store.end_lease(live.lease, outcome, state, failed, self._wall())
 
-    def release(self, member: Member) -> int:
+    def release(self, member: Member, *, begun: bool = True) -> int:
         """Return what the member holds without blame; the number of tasks."""
         tasks = [live.lease.task for live in self._held.get(member.instance, ())]
         for task_id in tasks:
-            self._end(task_id, "released", "waiting")
+            self._end(task_id, "released" if begun else "unbegun", "waiting")
         return len(tasks)
 
     def take_back_all(self) -> None:

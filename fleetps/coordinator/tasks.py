@@ -49,7 +49,7 @@ class Part:
 
     @property
     def rows(self) -> int:
-        return sum(piece.rows for piece in self.slices)
+        return sum(piece.count for piece in self.slices)
 
 
 def cut_groups(

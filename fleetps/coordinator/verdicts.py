@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
@@ -11,6 +12,11 @@ from fleetps.coordinator.schema import TaskRow
 from fleetps.coordinator.tasks import where
 
 SLICES = TypeAdapter(tuple[Slice, ...])
+
+
+def slices_text(slices: Iterable[Slice]) -> str:
+    """As the store keeps them."""
+    return SLICES.dump_json(tuple(slices), exclude_defaults=True).decode()
 
 
 @dataclass(frozen=True)

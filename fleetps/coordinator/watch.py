@@ -30,11 +30,14 @@ class Watch:
         self._stragglers = parts.stragglers
         self._stalls = parts.stalls
         self._registered_since: float | None = None
+        self._deserted_since: float | None = None
 
     def check(self) -> None:
         """Look at every deadline. Silence comes first: it explains what else is late."""
         self._silent()
         row = self._life.row
+        if self._deserted(row.phase):
+            return
         looks = {
             "rendezvous": self._rendezvous,
             "restore": self._restore,
@@ -103,11 +106,19 @@ class Watch:
         if not self._idle():
             return
         workers = self._members.live("worker")
-        if workers:
-            late = [worker for worker in workers if worker.instance in holders] or workers
-            self._fail(f"no step by {names_of(late)}", "first_step")
-        else:
-            self._fail("all workers have left and no other came", "first_step")
+        late = [worker for worker in workers if worker.instance in holders] or workers
+        self._fail(f"no step by {names_of(late)}", "first_step")
+
+    def _deserted(self, phase: str) -> bool:
+        """Nobody is left to do the work: another worker may come, but not at any time."""
+        if phase in ("rendezvous", "finish") or self._members.live("worker"):
+            self._deserted_since = None
+            return False
+        if self._deserted_since is None:
+            self._deserted_since = self._clock()
+        if self._clock() - self._deserted_since >= self._deadlines.rendezvous:
+            self._fail("all workers have left, and no other came", "rendezvous")
+        return True
 
     def _idle(self) -> bool:
         """Nobody has made a step for longer than any step may take."""

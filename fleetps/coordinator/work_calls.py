@@ -96,10 +96,20 @@ class WorkCalls:
         state = self._life.state()
         return TaskAnswer(**dict(state), accepted=verdict.accepted, note=verdict.note)
 
-    def release(self, instance: str) -> JobState:
+    def part_done(
+        self, instance: str, task_id: int, rows: int, steps: int, loss_sum: float
+    ) -> TaskAnswer:
+        with self._changes.change():
+            member = self._members.worker(instance)
+            verdict, step = self._queue.part_done(member, task_id, rows, steps, loss_sum)
+            if step is not None:
+                self._checkpoints.trained(rows)
+            return self._answer(member, task_id, verdict, step, None)
+
+    def release(self, instance: str, begun: bool = True) -> JobState:
         with self._changes.change():
             member = self._members.worker(instance)
             self._pace.leave(instance)
-            if tasks := self._queue.release(member):
+            if tasks := self._queue.release(member, begun=begun):
                 self._events.add("released", member.name, f"returned {tasks} tasks")
             return self._life.state()

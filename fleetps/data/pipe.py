@@ -3,9 +3,10 @@
 Run as ``python -I pipe.py`` with a slice on standard input::
 
     {"shard": "/data/train-00000.txt.zst", "start": 0, "rows": 5000, "report": "/run/0.report",
-     "shuffle_seed": 7, "append": ""}
+     "shuffle_seed": 7, "skip": 0, "stop": 5000, "append": ""}
 
-Without shuffle_seed (or null) the rows keep their order. `append` is text to follow them.
+Without shuffle_seed (or null) the rows keep their order. In their order those from `skip` to before
+`stop` are written, all if these are not given. `append` is text to follow them.
 
 It stands alone (a process per slice: only what is needed is imported) and works on large blocks,
 never row by row. Paddle ignores the exit status of a pipe command and takes what arrived for the
@@ -135,6 +136,22 @@ def shuffled(blocks: Iterator[tuple[int, bytes]], seed: int) -> Iterator[tuple[i
     yield len(lines), b"".join(lines)
 
 
+def between(
+    blocks: Iterator[tuple[int, bytes]], skip: int, stop: int
+) -> Iterator[tuple[int, bytes]]:
+    """The rows from `skip` to before `stop` of what comes."""
+    at = 0
+    for count, text in blocks:
+        first, last = max(skip - at, 0), min(stop - at, count)
+        if (first, last) == (0, count):
+            yield count, text
+        elif first < last:
+            yield last - first, text[cut(text, first) : cut(text, last)]
+        at += count
+        if at >= stop:
+            return
+
+
 def write_report(path: str, report: dict[str, Any]) -> None:
     """The worker polls for this file, so it must appear complete."""
     partial = f"{path}.partial"
@@ -149,6 +166,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
         job = json.loads(source.read())
         shard, start, rows, report = job["shard"], job["start"], job["rows"], job["report"]
         seed, more = job.get("shuffle_seed"), job.get("append", "")
+        skip, stop = job.get("skip", 0), job.get("stop")
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"pipe: the slice on standard input is not understood: {error!r}\n")
         return 2
@@ -157,7 +175,8 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
     try:
         blocks = slice_rows(shard, start, rows)
         try:
-            for count, text in blocks if seed is None else shuffled(blocks, seed):
+            ordered = blocks if seed is None else shuffled(blocks, seed)
+            for count, text in between(ordered, skip, rows if stop is None else stop):
                 sink.write(text)
                 sent += count
             sink.write(more.encode())

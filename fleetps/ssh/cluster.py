@@ -113,7 +113,8 @@ class Cluster:
         """
         async with self._reachable() as (remotes, errors):
             told = await self._ask_coordinator(remotes)
-            grace = self._job.cluster.deadlines.stop + _LEEWAY_SECONDS
+            deadlines = self._job.cluster.deadlines
+            grace = deadlines.grace + deadlines.stop + _LEEWAY_SECONDS
             if told:
                 await self._until_nothing_runs(remotes, grace)
             # Workers need the servers while they finish; the coordinator hears all last words.

@@ -12,6 +12,7 @@ from typing import Any
 import paddle
 
 from fleetps.coordinator.messages import Slice, Task
+from fleetps.coordinator.splits import seed_of
 from fleetps.data import pipe
 from fleetps.data.dataset import Column
 from fleetps.training.padding import padding_rows
@@ -59,7 +60,7 @@ class Feed:
         """What Paddle takes for a data file: its pipe command finds a slice described in it."""
         part = task.slices[index]
         file = self._directory / f"task-{task.id}-{index}.json"
-        seed = None if task.shuffle_seed is None else task.shuffle_seed + index
+        seed = seed_of(part, index, task.shuffle_seed)
         description = {**part.model_dump(), "shuffle_seed": seed, "report": str(_report(file))}
         if part is task.slices[-1]:
             description["append"] = padding_rows(self._columns, task.pad)

@@ -43,8 +43,8 @@ class Gate:
         """Seconds in which a thread of this worker waited for slower workers, in the whole job."""
         return self._waited
 
-    def begin(self, epoch: int) -> None:
-        """Before a task: every thread's first batch needs a ticket."""
+    def begin(self, epoch: int, ending: Callable[[], bool]) -> None:
+        """Before a task: every thread's first batch needs a ticket. `ending`: see `StepHook`."""
         mode = self._job.mode_of(epoch)
         self._mode = mode if isinstance(mode, BoundedMode) else None
         if self._mode is None:
@@ -54,7 +54,7 @@ class Gate:
                 self._epoch, self._done, self._told = epoch, 0, 0
             self._limit = 0  # whoever was idle has left the clock, and enters it anew
             self._tickets = self._done + self._job.cluster.threads
-            self._wait(_never)
+            self._wait(ending)
 
     def after_batch(self, ending: Callable[[], bool]) -> None:
         """`StepHook`'s wait: a batch has ended; returns when the thread may start its next one."""
@@ -95,7 +95,3 @@ class Gate:
             f"waited {self._job.cluster.deadlines.barrier:g} s (cluster.deadlines.barrier) for "
             f"slower workers to come within mode.staleness; the clocks: {clocks}"
         )
-
-
-def _never() -> bool:
-    return False

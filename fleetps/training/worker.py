@@ -20,7 +20,7 @@ from fleetps.training import child  # isort: skip
 
 import paddle
 
-from fleet_config.errors import FleetError, TryAgain, UserError
+from fleet_config.errors import EXIT_STOPPED, FleetError, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.messages import (
@@ -36,6 +36,7 @@ from fleetps.coordinator.messages import (
 )
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.coordinator.service import JobService
+from fleetps.coordinator.splits import SPLITTING
 from fleetps.coordinator.tasks import where
 from fleetps.data.dataset import Dataset
 from fleetps.system.pulse_file import WORKED_FILE
@@ -84,7 +85,14 @@ class Worker:
         self._total_steps = job.job.epochs * dataset.split("train").rows // job.data.batch_size
         self._training = True
         self._reporter = Reporter(
-            client, instance, self._hook, job.cluster.threads, engine.flush, self._gate, self._pulse
+            client,
+            instance,
+            self._hook,
+            job.cluster,
+            engine.flush,
+            self._attend,
+            self._gate,
+            self._pulse,
         )
         self._pulse.beat()
 
@@ -101,6 +109,7 @@ class Worker:
         """
         ahead: LoadingTask | None = None
         while True:
+            self._reporter.rest_if_asked()
             if ahead is not None:
                 ahead = self._work(ahead)
                 continue
@@ -110,6 +119,17 @@ class Worker:
             ahead = self._follow(lease)
         self._engine.flush()
         self._engine.close()
+
+    def _attend(self) -> NoReturn:
+        """Do what the coordinator says until the end, beside the training that rests for ever."""
+        while True:
+            self._pulse.beat()
+            lease = self._client.lease(self._instance)
+            if isinstance(lease, Stop):
+                child.end(EXIT_STOPPED)
+            if isinstance(lease, TaskLease | Finish):
+                raise TryAgain("the job goes on after all, and this process had stopped training")
+            self._follow(lease)
 
     def _follow(self, lease: Lease) -> LoadingTask | None:
         """Do what the coordinator says; returns the task that is being read meanwhile."""
@@ -167,8 +187,10 @@ class Worker:
         self._hook.begin(
             name, lambda step: self._rate(first + together * step), self._programs.learning_rate
         )
-        self._reporter.begin(task.id)
-        self._gate.begin(task.epoch)
+        in_order = self._job.cluster.threads == 1 and mode in SPLITTING
+        self._reporter.begin(task.id, in_order=in_order, alone=mode != "sync")
+        self._gate.begin(task.epoch, self._reporter.ends)
+        self._reporter.rest_if_asked()
         self._hook.times.task_begins()
         # In sync a step that is late is another worker's fault, and the coordinator knows whose.
         with self._pulse.task(name) if together == 1 else nullcontext():

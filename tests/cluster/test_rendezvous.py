@@ -166,7 +166,7 @@ def test_another_job_file_is_refused_naming_what_differs(
     nobody_left()
 
 
-def test_stopping_one_waiting_process_ends_them_all(
+def test_a_waiting_worker_may_leave_and_stopping_the_coordinator_ends_them_all(
     tmp_path: Path, small_data: Path, port: int
 ) -> None:
     job = roles(tmp_path, small_data, port, workers=2)
@@ -177,7 +177,9 @@ def test_stopping_one_waiting_process_ends_them_all(
     ]
     wait_until(lambda: "joined as worker 0" in programs[2].err, 30, "the worker to join")
     programs[2].send(signal.SIGTERM)
-    for program in programs:
+    assert programs[2].exit_code() == EXIT_OK, programs[2].everything()
+    programs[0].send(signal.SIGTERM)
+    for program in programs[:2]:
         assert program.exit_code() == EXIT_STOPPED, program.everything()
     nobody_left()
 

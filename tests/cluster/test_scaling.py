@@ -1,0 +1,251 @@
+"""Workers leave and come while a job trains, and a job is told to end: no row is trained twice."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running_job import (
+    FLEETPS,
+    TRAIN,
+    Program,
+    events,
+    nobody_left,
+    one,
+    wait_until,
+)
+
+from fleet_config.errors import EXIT_OK, EXIT_STOPPED
+from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.reports import Status
+from fleetps.data import pipe
+from fleetps.data.dataset import Column, load_dataset
+from fleetps.data.synthetic import SyntheticSpec, make_synthetic
+
+pytestmark = pytest.mark.cluster
+
+ROWS, TEST_ROWS = 40_000, 10_000
+EPOCHS = 6
+TOKEN = "of-this-test"  # noqa: S105
+GRACE = 10.0  # seconds, of a container or a machine that is taken away
+
+JOB = """\
+job: {{name: job, epochs: {epochs}, output: {output}}}
+cluster:
+  workers: 2
+  heartbeat: 0.5
+  deadlines: {{rendezvous: 60, stop: {stop}}}
+data: {{path: {data}, batch_size: 64, task_rows: 6000}}
+checkpoint: {{every: {{epochs: {save}}}}}
+tables: {{embedding: {{dim: 9}}}}
+mode: {mode}
+evaluate: {{every_epochs: {epochs}}}
+model: {{name: deepfm, params: {{hidden: [16]}}}}
+"""
+MODES = {
+    "async": "async",
+    "bounded": "{name: bounded, staleness: 8}",
+    "geo": "{name: geo, steps: 20}",
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "scaling"
+    make_synthetic(path, SyntheticSpec(rows=ROWS, test_rows=TEST_ROWS, distinct_ids=5_200))
+    return path
+
+
+class Job:
+    """A launched job; more workers may be started beside it."""
+
+    def __init__(self, directory: Path, data: Path, epochs: int, **keys: str) -> None:
+        directory.mkdir(exist_ok=True)
+        self.directory, self.data, self.epochs = directory, data, epochs
+        self.run = directory / "runs/job"
+        self.file = directory / "job.yaml"
+        settings = {"mode": "async", "stop": "9", "save": str(epochs), **keys}
+        text = JOB.format(epochs=epochs, output=directory / "runs", data=data, **settings)
+        self.file.write_text(text)
+        self.program = self.launch("launch")
+        self.late: list[Program] = []
+
+    def launch(self, label: str) -> Program:
+        command = [*FLEETPS, "launch", "--config", str(self.file)]
+        return Program(command, self.directory, env={"FLEETPS_TOKEN": TOKEN}, label=label)
+
+    @contextmanager
+    def client(self) -> Iterator[CoordinatorClient]:
+        self.program.wait_for_output("coordinator on")
+        address = (self.run / "coordinator.address").read_text().strip()
+        with CoordinatorClient(address, TOKEN) as client:
+            yield client
+
+    def wait(self, client: CoordinatorClient, what: str, true: Callable[[Status], bool]) -> None:
+        """Until the status is so."""
+        wait_until(lambda: true(client.status()), 120, what, self.program.everything)
+
+    def at_work(self, client: CoordinatorClient, *ranks: int) -> None:
+        """Until these workers train."""
+        start = {worker.rank: worker.rows for worker in client.status().workers}
+        for rank in ranks:
+            self.wait(
+                client,
+                f"rows of worker {rank}",
+                lambda s, r=rank: any(
+                    w.rank == r and w.state == "running" and w.rows > start.get(r, 0)
+                    for w in s.workers
+                ),
+            )
+
+    def join(self) -> None:
+        address = (self.run / "coordinator.address").read_text().strip()
+        env = {"ROLE": "WORKER", "COORDINATOR": address, "FLEETPS_TOKEN": TOKEN}
+        command = [*TRAIN, "--config", str(self.file)]
+        label = f"late-{len(self.late)}"
+        self.late.append(Program(command, self.directory, env=env, label=label))
+
+    def leave(self, program: Program) -> None:
+        """SIGTERM to an agent that was started by hand."""
+        program.send(signal.SIGTERM)
+        assert program.exit_code(GRACE) == EXIT_OK, program.everything()
+
+    def end(self) -> None:
+        assert self.program.exit_code(180) == EXIT_OK, self.program.everything()
+        for program in self.late:
+            assert program.exit_code() == EXIT_OK, program.everything()
+
+    def finish(self) -> None:
+        self.end()
+        nobody_left()
+
+    @property
+    def auc(self) -> float:
+        return float(json.loads((self.run / "result.json").read_text())["final"]["auc"])
+
+    def shows(self) -> Counter[int]:
+        """How often each id was trained, as the last checkpoint's tables say."""
+        (*_, last) = sorted((self.run / "checkpoints").iterdir())
+        found: Counter[int] = Counter()
+        for file in (last / "tables/000").glob("part-*.gz"):
+            for line in gzip.decompress(file.read_bytes()).splitlines():
+                key, _slot, _unseen, _delta, show, *_ = line.split()
+                found[int(key)] += int(float(show))
+        return found
+
+    def expected_shows(self) -> Counter[int]:
+        """How often each id is in the data, in all epochs."""
+        dataset = load_dataset(self.data)
+        found: Counter[int] = Counter()
+        for shard in dataset.split("train").shards:
+            text = b"".join(pipe.read_blocks(dataset.shard_path(shard)))
+            for line in text.splitlines():
+                found.update(ids_of(line, dataset.columns))
+        return Counter({key: count * self.epochs for key, count in found.items()})
+
+    def all_trained_once(self) -> None:
+        found = json.loads((self.run / "result.json").read_text())["accounting"]
+        assert found["total"] == found["done"] == self.epochs * ROWS + TEST_ROWS
+        assert found["repeated"] == 0
+        assert found["leased"] == found["done"] + found["returned"]
+
+
+def ids_of(line: bytes, columns: Sequence[Column]) -> Iterator[int]:
+    """Of a row of the data set: for each column the number of its values, then these."""
+    words = iter(line.split())
+    for column in columns:
+        values = [next(words) for _ in range(int(next(words)))]
+        if column.kind == "sparse":
+            yield from map(int, values)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Job:
+    """In mode async."""
+    job = Job(tmp_path_factory.mktemp("undisturbed"), data, EPOCHS)
+    job.end()
+    return job
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_four_one(tmp_path: Path, data: Path, undisturbed: Job, mode: str) -> None:
+    """Workers come and leave; the one that was there from the beginning trains to the end."""
+    job = Job(tmp_path, data, EPOCHS, mode=MODES[mode])
+    with job.client() as client:
+        job.at_work(client, 0, 1)
+        job.join()
+        job.join()
+        job.at_work(client, 2, 3)
+        agent = one("fleetps.main", env="WORKER_INDEX=1")
+        agent.terminate()
+        agent.wait(GRACE)
+        for program in job.late:
+            job.leave(program)
+        job.at_work(client, 0)
+    job.finish()
+    assert {e["who"] for e in events(job.run, "worker-left")} == {
+        "worker 1",
+        "worker 2",
+        "worker 3",
+    }
+    assert not events(job.run, "worker-lost")
+    job.all_trained_once()
+    assert abs(job.auc - undisturbed.auc) < 0.003
+    if mode != "geo":  # in which rows are pushed once for each task
+        assert job.shows() == job.expected_shows()
+
+
+def test_all_leave_and_another_comes(tmp_path: Path, data: Path) -> None:
+    job = Job(tmp_path, data, 3)
+    with job.client() as client:
+        job.at_work(client, 0, 1)
+        agents = [one("fleetps.main", env=f"WORKER_INDEX={rank}") for rank in (0, 1)]
+        for agent in agents:
+            agent.terminate()
+        for agent in agents:
+            agent.wait(GRACE)
+        job.join()
+        job.at_work(client, 0)
+    job.finish()
+    assert events(job.run, "worker-left")[1]["text"].endswith("the job waits for another worker")
+    job.all_trained_once()
+    assert job.shows() == job.expected_shows()
+
+
+def test_in_sync_the_group_is_formed_again(tmp_path: Path, data: Path) -> None:
+    job = Job(tmp_path, data, 2, mode="sync")
+    with job.client() as client:
+        job.at_work(client, 0, 1)
+        agent = one("fleetps.main", env="WORKER_INDEX=1")
+        agent.terminate()
+        agent.wait(GRACE)
+        job.join()
+    job.finish()
+    (generation,) = events(job.run, "generation")
+    assert generation["who"] == "worker 1"
+    assert generation["text"].startswith("left before the job was done; in mode sync")
+
+
+def test_told_to_end_and_started_again(tmp_path: Path, data: Path) -> None:
+    """A checkpoint is made in the middle of tasks, and the job goes on from there."""
+    job = Job(tmp_path, data, 3)
+    with job.client() as client:
+        job.at_work(client, 0, 1)
+    job.program.send(signal.SIGTERM)
+    assert job.program.exit_code(30) == EXIT_STOPPED, job.program.everything()
+    nobody_left()
+    (saved,) = events(job.run, "checkpoint")
+    assert saved["text"].endswith("(the job was asked to stop)")
+    assert job.program.err == "stopped by SIGTERM\n"
+    job.program = job.launch("again")
+    job.finish()
+    (again,) = events(job.run, "generation")
+    assert again["text"].endswith("; 0 rows are trained again")
+    job.all_trained_once()
+    assert job.shows() == job.expected_shows()
