@@ -33,7 +33,7 @@ from fleetps.checkpoint.format import (
 )
 from fleetps.checkpoint.rows import part_names
 from fleetps.checkpoint.store import Checkpoint, Checkpoints
-from fleetps.checkpoint.verify import check_rows, file_records, files_in, in_threads
+from fleetps.checkpoint.verify import check_rows, file_records, files_in
 from fleetps.data.dataset import Dataset
 from fleetps.memory import worker_rows
 
@@ -89,7 +89,10 @@ def _manifest(partial: Path, job: Job, dataset: Dataset, saved: Saved) -> Manife
     tables = table_records(job, saved.ids, saved.rows, table_bytes)
     for name, record in tables.items():
         check_rows(partial, name, record, servers)
-    in_threads(lambda rank: _arrays(partial / optimizer_file(rank)), saved.ranks)
+    # Not in threads: numpy reads headers with Python's parser, which Python 3.11 breaks off with a
+    # SystemError when two threads meet in it.
+    for rank in saved.ranks:
+        _arrays(partial / optimizer_file(rank))
     return Manifest(
         number=saved.number,
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
