@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from fleet_config.errors import FleetError, TryAgain
@@ -24,6 +24,19 @@ from fleetps.coordinator.targets import Target, targets
 
 _log = logging.getLogger(__name__)
 _OPEN = ("/health",)
+# The status page: its files, and that it gets nothing from anywhere else.
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -55,7 +68,6 @@ def _add_method(
 
 def _add_pages(app: FastAPI, service: JobService) -> None:
     exposition = Exposition(service)
-    page = (files("fleetps.coordinator") / "page" / "index.html").read_text(encoding="utf-8")
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -78,9 +90,16 @@ def _add_pages(app: FastAPI, service: JobService) -> None:
     def scraped() -> list[Target]:
         return targets(service.status())
 
-    @app.get("/")
-    async def index() -> HTMLResponse:
-        return HTMLResponse(page)
+    for path, (name, media_type) in _PAGE.items():
+        _add_file(app, path, name, media_type)
+
+
+def _add_file(app: FastAPI, path: str, name: str, media_type: str) -> None:
+    content = (files("fleetps.coordinator") / "page" / name).read_bytes()
+
+    @app.get(path)
+    async def page() -> Response:
+        return Response(content, media_type=media_type, headers=_PAGE_HEADERS)
 
 
 def _ask_for_token(app: FastAPI, token: str) -> None:

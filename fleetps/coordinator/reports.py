@@ -120,6 +120,7 @@ class Status(Message):
     name: str
     job: JobPhase
     wanted: dict[MemberRole, int] = {}  # how many the job is for
+    heartbeat: float = 0.0  # seconds between two signs of life of a member
     generation: int
     phase: str  # see phases.py
     mode: str  # of the present epoch

@@ -77,6 +77,7 @@ class StatusBoard:
             name=self._job.job.name,
             job=row.state,
             wanted=self._wanted,
+            heartbeat=self._job.cluster.heartbeat,
             generation=row.generation,
             phase=row.phase,
             mode=self._job.mode_of(row.epoch).name,
