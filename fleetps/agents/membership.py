@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 # One call to the coordinator when there is no time to lose.
 _CALL_SECONDS = 2.0
 _AGAIN_SECONDS = 0.3
+# Of cluster.deadlines.stop, for a checkpoint before this member leaves.
+_SHARE_OF_CHECKPOINT = 0.7
 # A member that missed so many heartbeats is not waited for when the job ends.
 _ABSENT_HEARTBEATS = 3
 OVER = ("done", "failed", "stopping")
@@ -204,6 +206,16 @@ class Membership:
             return self.client.stop(reason)
         except FleetError as error:
             raise Stopped(f"{reason}; the coordinator was not told: {error}") from None
+
+    def wait_for_checkpoint(self, reason: str) -> None:
+        """Have one taken before this member leaves, if there is time."""
+        deadline = time.monotonic() + self._job.cluster.deadlines.stop * _SHARE_OF_CHECKPOINT
+        try:
+            self.client.checkpoint(reason)
+            while self.client.status().checkpoint.pending and time.monotonic() < deadline:
+                time.sleep(_AGAIN_SECONDS)
+        except FleetError as error:
+            _log.warning("no checkpoint was taken before it left: %s", error)
 
     def leave(self) -> None:
         """The last word: nobody needs to wait for this member any longer."""

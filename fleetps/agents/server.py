@@ -21,8 +21,7 @@ _log = logging.getLogger(__name__)
 _DNS_SECONDS = 1.0
 _GRACEFUL_SECONDS = 3.0
 _ASK_SECONDS = 0.3
-# Of cluster.deadlines.stop, for a checkpoint before this server leaves; and its process then.
-_SHARE_OF_CHECKPOINT = 0.7
+# For its process, when this server leaves after a checkpoint.
 _LEAVING_SECONDS = 1.0
 _PORT_SECONDS = 5.0
 
@@ -107,19 +106,9 @@ class ServerAgent(Member):
         """
         reason = f"{self.membership.name} was asked to stop ({self._stop.reason})"
         if child is not None:
-            self._wait_for_checkpoint(reason)
+            self.membership.wait_for_checkpoint(reason)
             end_all([child], _LEAVING_SECONDS)
         raise Stopped(reason)
-
-    def _wait_for_checkpoint(self, reason: str) -> None:
-        client = self.membership.client
-        deadline = time.monotonic() + self.job.cluster.deadlines.stop * _SHARE_OF_CHECKPOINT
-        try:
-            client.checkpoint(reason)
-            while client.status().checkpoint.pending and time.monotonic() < deadline:
-                time.sleep(_ASK_SECONDS)
-        except FleetError as error:
-            _log.warning("no checkpoint was taken before it left: %s", error)
 
     def _workers_are_there(self) -> bool:
         try:

@@ -4,7 +4,7 @@ import logging
 import signal
 from typing import ClassVar
 
-from fleet_config.errors import EXIT_STOPPED, EXIT_USER
+from fleet_config.errors import EXIT_STOPPED, EXIT_USER, FleetError
 from fleet_config.job import Job
 from fleetps.agents.child_env import Place
 from fleetps.agents.load import Load
@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 _SHARE_OF_STOP = 0.8
 # Until a process that hangs has written the stacks of its threads.
 _STACKS_SECONDS = 2.0
+# When it leaves after a checkpoint; what it has learnt since then is of no use.
+_LEAVING_SECONDS = 1.0
 # Paddle wants a port to be named; a worker opens none there.
 _UNUSED_PORT = "0"
 
@@ -91,9 +93,21 @@ class WorkerAgent(Member):
         end_all([child], 0)
 
     def leave_job(self, child: Child | None) -> None:
-        """The others go on without it."""
-        if child is not None:
+        """The others go on without it; in mode sync they begin again, best from a checkpoint."""
+        if child is None:
+            return
+        if self._in_sync():
+            self.membership.wait_for_checkpoint(f"{self.membership.name} was asked to stop")
+            end_all([child], _LEAVING_SECONDS)
+        else:
             self.wind_down(child)
+
+    def _in_sync(self) -> bool:
+        try:
+            return "sync" in self.job.mode_names and self.membership.client.status().mode == "sync"
+        except FleetError as error:
+            _log.debug("no status: %s", error)
+            return False
 
     def wind_down(self, child: Child) -> None:
         """It finishes its batch, pushes what it has learnt and returns its tasks."""

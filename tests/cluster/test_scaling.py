@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from running_job import (
     FLEETPS,
@@ -30,8 +31,8 @@ from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
 pytestmark = pytest.mark.cluster
 
-ROWS, TEST_ROWS = 40_000, 10_000
-EPOCHS = 6
+ROWS, TEST_ROWS = 120_000, 20_000
+EPOCHS = 2
 TOKEN = "of-this-test"  # noqa: S105
 GRACE = 10.0  # seconds, of a container or a machine that is taken away
 
@@ -41,7 +42,7 @@ cluster:
   workers: 2
   heartbeat: 0.5
   deadlines: {{rendezvous: 60, stop: {stop}}}
-data: {{path: {data}, batch_size: 64, task_rows: 6000}}
+data: {{path: {data}, batch_size: 64, task_rows: {task_rows}}}
 checkpoint: {{every: {{epochs: {save}}}}}
 tables: {{embedding: {{dim: 9}}}}
 mode: {mode}
@@ -70,7 +71,7 @@ class Job:
         self.directory, self.data, self.epochs = directory, data, epochs
         self.run = directory / "runs/job"
         self.file = directory / "job.yaml"
-        settings = {"mode": "async", "stop": "9", "save": str(epochs), **keys}
+        settings = {"mode": "async", "stop": "9", "task_rows": "6000", "save": str(epochs), **keys}
         text = JOB.format(epochs=epochs, output=directory / "runs", data=data, **settings)
         self.file.write_text(text)
         self.program = self.launch("launch")
@@ -165,6 +166,12 @@ def ids_of(line: bytes, columns: Sequence[Column]) -> Iterator[int]:
             yield from map(int, values)
 
 
+def leave(agent: psutil.Process) -> None:
+    """SIGTERM to an agent."""
+    agent.terminate()
+    agent.wait(GRACE)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Job:
     """In mode async."""
@@ -182,9 +189,7 @@ def test_two_four_one(tmp_path: Path, data: Path, undisturbed: Job, mode: str) -
         job.join()
         job.join()
         job.at_work(client, 2, 3)
-        agent = one("fleetps.main", env="WORKER_INDEX=1")
-        agent.terminate()
-        agent.wait(GRACE)
+        leave(one("fleetps.main", env="WORKER_INDEX=1"))
         for program in job.late:
             job.leave(program)
         job.at_work(client, 0)
@@ -202,7 +207,7 @@ def test_two_four_one(tmp_path: Path, data: Path, undisturbed: Job, mode: str) -
 
 
 def test_all_leave_and_another_comes(tmp_path: Path, data: Path) -> None:
-    job = Job(tmp_path, data, 3)
+    job = Job(tmp_path, data, 1)
     with job.client() as client:
         job.at_work(client, 0, 1)
         agents = [one("fleetps.main", env=f"WORKER_INDEX={rank}") for rank in (0, 1)]
@@ -218,23 +223,29 @@ def test_all_leave_and_another_comes(tmp_path: Path, data: Path) -> None:
     assert job.shows() == job.expected_shows()
 
 
-def test_in_sync_the_group_is_formed_again(tmp_path: Path, data: Path) -> None:
-    job = Job(tmp_path, data, 2, mode="sync")
+def test_a_sync_worker_and_a_server_leave_a_checkpoint(tmp_path: Path, data: Path) -> None:
+    """What was trained before they left is not trained again."""
+    job = Job(tmp_path, data, 1, mode="sync", task_rows="1500")
     with job.client() as client:
         job.at_work(client, 0, 1)
-        agent = one("fleetps.main", env="WORKER_INDEX=1")
-        agent.terminate()
-        agent.wait(GRACE)
+        leave(one("fleetps.main", env="WORKER_INDEX=1"))
         job.join()
+        job.at_work(client, 0, 1)
+        leave(one("fleetps.main", env="ROLE=SERVER"))
     job.finish()
-    (generation,) = events(job.run, "generation")
-    assert generation["who"] == "worker 1"
-    assert generation["text"].startswith("left before the job was done; in mode sync")
+    worker, server = events(job.run, "generation")
+    assert worker["who"] == "worker 1"
+    assert worker["text"].startswith("left before the job was done; in mode sync")
+    assert server["who"] == "server 0"
+    for begins in (worker, server):
+        assert "with checkpoint" in begins["text"]
+    accounting = json.loads((job.run / "result.json").read_text())["accounting"]
+    assert accounting["repeated"] <= 4 * 2 * 1500  # groups that were begun after the checkpoint
 
 
 def test_told_to_end_and_started_again(tmp_path: Path, data: Path) -> None:
     """A checkpoint is made in the middle of tasks, and the job goes on from there."""
-    job = Job(tmp_path, data, 3)
+    job = Job(tmp_path, data, 1)
     with job.client() as client:
         job.at_work(client, 0, 1)
     job.program.send(signal.SIGTERM)
