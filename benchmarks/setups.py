@@ -13,7 +13,7 @@ from fleetps.data.dataset import DATASET_FILE, load_dataset
 from fleetps.data.pipe import read_blocks
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
-ROWS = 200_000
+ROWS = 600_000  # of a pass; the product flushes once per epoch, not per call of the trainer
 SHARDS = 4
 SLOTS, DENSE = 26, 13
 VOCABULARY = 1 << 19  # rows of TensorFlow's table, 20 times the distinct ids; `local` has as many
@@ -58,6 +58,7 @@ SETUPS = (
     Setup("1s1w, a core each", pinned=True),
     Setup("local, one core", servers=0, threads=1, pinned=True),
     Setup("local", servers=0),
+    Setup("local, batch 2048", servers=0, batch=2048),
     Setup("1s2w, async", workers=2, threads=1),
     Setup("1s2w, sync", workers=2, threads=1, mode="sync"),
     Setup("1s1w, reading zstd", reading=True),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import paddle
 from paddle.distributed import fleet
@@ -22,6 +22,7 @@ from fleetps.data.dataset import Dataset, load_dataset
 from fleetps.training import build, child, server
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
 from fleetps.training.feed import Feed
+from fleetps.training.loss_watch import LossWatch
 from fleetps.training.program import build_network
 from fleetps.training.step_hook import StepHook
 
@@ -154,7 +155,7 @@ class TimedHook:
     """The step hook, and the seconds that all threads spent in it."""
 
     def __init__(self) -> None:
-        self.step = StepHook(no_wait)
+        self.step = StepHook(no_wait, LossWatch(None), stop)
         self.seconds = 0.0
 
     def __call__(self, loss_sum: Any, label: Any) -> None:
@@ -165,6 +166,10 @@ class TimedHook:
 
 def no_wait(_ending: Callable[[], bool]) -> None:
     """No other worker is waited for."""
+
+
+def stop(sentence: str) -> NoReturn:
+    sys.exit(sentence)
 
 
 def no_scores(_logit: Any, _label: Any) -> None:

@@ -10,7 +10,7 @@ import paddle
 from pydantic import PositiveInt
 
 from fleetps.models.base import Inputs, Params, Tensor, register
-from fleetps.models.layers import flat, linear, mlp
+from fleetps.models.layers import beside, linear, mlp
 
 
 class DeepFMParams(Params):
@@ -31,5 +31,5 @@ def build(inputs: Inputs, params: DeepFMParams) -> Tensor:
     pairs = 0.5 * paddle.sum(
         total * total - paddle.sum(factors * factors, axis=1), axis=1, keepdim=True
     )
-    deep = linear(mlp(flat(factors, inputs.dense), params.hidden), 1, "out")
+    deep = linear(mlp(beside(factors, inputs.dense), params.hidden), 1, "out")
     return first + pairs + deep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import PositiveInt
 
 from fleetps.models.base import Inputs, Params, Tensor, register
-from fleetps.models.layers import flat, linear, mlp
+from fleetps.models.layers import beside, linear, mlp
 
 
 class DnnParams(Params):
@@ -17,4 +17,4 @@ class DnnParams(Params):
 @register("dnn", DnnParams)
 def build(inputs: Inputs, params: DnnParams) -> Tensor:
     """Logit [batch, 1]; every value of a table row is a factor."""
-    return linear(mlp(flat(inputs.embedding(), inputs.dense), params.hidden), 1, "out")
+    return linear(mlp(beside(inputs.embedding(), inputs.dense), params.hidden), 1, "out")

@@ -10,7 +10,7 @@ import paddle
 from pydantic import PositiveInt
 
 from fleetps.models.base import Inputs, Params, Tensor, register
-from fleetps.models.layers import flat, linear, mlp
+from fleetps.models.layers import beside, linear, mlp
 
 
 class WideDeepParams(Params):
@@ -24,7 +24,7 @@ def build(inputs: Inputs, params: WideDeepParams) -> Tensor:
     """Logit [batch, 1]: wide + deep."""
     rows = inputs.embedding()
     wide = paddle.sum(rows[:, :, 0], axis=1, keepdim=True)
-    deep = linear(mlp(flat(rows[:, :, 1:], inputs.dense), params.hidden), 1, "out")
+    deep = linear(mlp(beside(rows[:, :, 1:], inputs.dense), params.hidden), 1, "out")
     if inputs.dense is not None:
         wide = wide + linear(inputs.dense, 1, "wide")
     return wide + deep

@@ -231,7 +231,8 @@ def minimized(job: Job, dataset: Dataset) -> tuple[Network, Any]:
         startup = paddle.static.default_startup_program()
     network = dataclasses.replace(network, program=objective.block.program)
     paddle_graph.scale_pushes(network.program, factor)
-    paddle_graph.sum_bias_gradients_by_matmul(network.program, ones)
+    paddle_graph.gradients_by_products(network.program, ones)
+    paddle_graph.relu_by_clip(network.program)
     paddle_graph.reshape_in_place(network.program)
     flags = {**CLIENT_FLAGS, "pserver_communicate_compress_type": _COMPRESS[job.cluster.compress]}
     paddle_compat.describe_tables(lambda message: sparse.complete_description(job, message), flags)

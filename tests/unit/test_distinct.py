@@ -97,20 +97,30 @@ def test_reshapes_in_place_change_no_value(static: None) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_bias_gradients_by_matmul_are_the_same(static: None) -> None:
+def test_gradients_by_products_and_relu_by_clip_are_the_same(static: None) -> None:
     x = paddle.static.data("x", [-1, 3], "float32")
-    weight = paddle.static.create_parameter([3, 2], "float32")
+    x.stop_gradient = False
+    first, second = (paddle.static.create_parameter([3, 2], "float32") for _ in range(2))
     bias = paddle.static.create_parameter([1, 2], "float32")
+    last, scaled = (paddle.static.create_parameter([2, 2], "float32") for _ in range(2))
     ones = paddle.ones_like(x[:, :1])
-    loss = paddle.sum(paddle.addmm(bias, x, weight) ** 2)
-    gradients = paddle.static.gradients([loss], [weight, bias])
+    total = paddle.addmm(paddle.addmm(bias, x, first), x * x, second)
+    hidden = paddle.nn.functional.relu(total - 2.0)
+    loss = paddle.sum(paddle.addmm(hidden, hidden, last) ** 2)
+    loss = loss + paddle.sum(paddle.addmm(bias, total, scaled, alpha=2.0))
+    gradients = paddle.static.gradients([loss], [first, second, bias, last, scaled, x])
     executor = paddle.static.Executor(paddle.CPUPlace())
     executor.run(paddle.static.default_startup_program())
-    feed = {"x": np.arange(15.0, dtype="float32").reshape(5, 3)}
-    before = executor.run(feed=feed, fetch_list=gradients)
+    feed = {"x": np.random.default_rng(1).normal(size=(50, 3)).astype("float32")}
+    before = executor.run(feed=feed, fetch_list=[loss, *gradients])
     program = loss.block.program
-    paddle_graph.sum_bias_gradients_by_matmul(program, ones)
-    assert sum(op.type == "matmul_v2" for op in program.global_block().ops) == 1
-    after = executor.run(program, feed=feed, fetch_list=gradients)
+    paddle_graph.gradients_by_products(program, ones)
+    paddle_graph.relu_by_clip(program)
+    types = [op.type for op in program.global_block().ops]
+    assert types.count("addmm_grad") == 1, "alpha isn't 1"
+    assert types.count("matmul_v2") == 3 + 2 + 2, "bias, x, first; x * x, second; hidden, last"
+    assert types.count("clip") == types.count("clip_grad") == 1
+    assert not {"relu", "relu_grad"} & set(types)
+    after = executor.run(program, feed=feed, fetch_list=[loss, *gradients])
     for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-5)
