@@ -110,9 +110,10 @@ class Stalls:
     def _workers(self) -> str:
         """Of those that could make a step."""
         holders = self._queue.holders()
-        found = [one for one in self._members.live("worker") if one.instance in holders]
+        workers = self._members.live("worker")
+        found = [one for one in workers if one.instance in holders]
         if not found:
-            return "no worker has a task"
+            return f"{names_of(workers)} ask for no work" if workers else "no worker is there"
         quiet = [one for one in found if self._queue.unheard(one) >= QUIET_SECONDS]
         if quiet and len(quiet) < len(found):
             return f"{names_of(quiet)} reported nothing for {QUIET_SECONDS:g} s and more"

@@ -33,6 +33,7 @@ class _Runner:
 
     samples: deque[tuple[float, float, float, float]] = field(default_factory=deque)
     report: Mapping[str, float] = field(default_factory=dict)  # the last one
+    usual: float | None = None  # seconds of a step, when it was last seen training
     slow_since: float | None = None
     told: bool = False
 
@@ -80,9 +81,15 @@ class Stragglers:
             self._runners.setdefault(member.instance, _Runner()).add(self._clock(), extra)
 
     def pace(self, member: Member) -> Pace | None:
-        """Of the last seconds, for people."""
+        """Of the last seconds; None if it doesn't train, or has just begun to."""
         runner = self._runners.get(member.instance)
-        return runner.pace(self._clock()) if runner else None
+        if runner is None or not self._queue.trains(member.instance):
+            return None
+        pace = runner.pace(self._clock())
+        quiet = self._queue.unheard(member)
+        if pace is None and quiet > _WINDOW:
+            return Pace(quiet, None)  # it gets so little done that it doesn't even report
+        return pace
 
     def is_slow(self, member: Member) -> bool:
         """It was reported, and that still holds."""
@@ -100,15 +107,18 @@ class Stragglers:
         row = self._life.row
         if row.phase != "train" or self._job.mode_of(row.epoch).name == "sync":
             return
-        paces = {
-            member.instance: pace
-            for member in live.values()
-            if self._queue.trains(member.instance) and (pace := self.pace(member)) is not None
-        }
-        for instance, pace in paces.items():
-            others = [other.step for name, other in paces.items() if name != instance]
+        paces = [(member, pace) for member in live.values() if (pace := self.pace(member))]
+        for member, pace in paces:
+            self._runners[member.instance].usual = pace.step
+        for member, pace in paces:
+            # The others may have nothing left to do just because this one is so slow.
+            others = [
+                runner.usual
+                for instance, runner in self._runners.items()
+                if instance != member.instance and runner.usual is not None
+            ]
             if others:
-                self._judge(live[instance], pace, statistics.median(others))
+                self._judge(member, pace, statistics.median(others))
 
     def _judge(self, member: Member, pace: Pace, usual: float) -> None:
         runner, now = self._runners[member.instance], self._clock()

@@ -221,6 +221,12 @@ class TestStragglers:
         assert "worker 2" in [event.who for event in rig.service.events().events]
         assert len(rig.texts("straggler")) == 1
 
+    def test_one_that_does_not_even_report(self, rig):
+        self.run(rig, 5, w0=0.1, w1=0.1, w2=0.1)
+        self.run(rig, 20, w0=0.1, w1=0.1)
+        (text,) = rig.texts("straggler")
+        assert text.startswith("its steps take 16 s, those of the others 0.1 s (median), for 5 s")
+
     def test_one_that_is_lost_is_none_any_more(self, rig):
         self.run(rig, 20, w0=0.1, w1=0.1, w2=0.5)
         rig.service.fail("w2", "killed", exit_code=-9)
