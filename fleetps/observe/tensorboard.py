@@ -17,6 +17,7 @@ _log = logging.getLogger(__name__)
 _SECONDS = 5.0
 # More dense weights than anybody looks at one by one.
 _MOST_BYTES = 1 << 28
+_BINS = 100
 
 
 class Curves:
@@ -106,7 +107,7 @@ class Curves:
                 return
             with np.load(file) as weights:
                 for name in weights.files:
-                    self._writer.add_histogram(f"weights/{name}", weights[name], rows)
+                    self._writer.add_histogram(f"weights/{name}", weights[name], rows, bins=_BINS)
         except FileNotFoundError:
             return  # it was removed meanwhile
 

@@ -24,6 +24,8 @@ _NOISE = re.compile(
     | ^(valid_optimizer_list|(meta|graph)_optimizer)=\ ?
     | ^(remote_optimize_vars|new\ table_name|new\ var|adam_d2sum):
     | ^\ ?(table_id|program_id|is_tensor_table|is_datanorm_table):
+    | ^device\ worker\ | ^create\ (DownpourLiteWorker|c2c\ connection) | ^entering\ self\.
+    | ^communicator\ config:
     | ^paddle\.static\.default_startup_program | ^ShowClickEntry\ not\ configured
     | ^\ *C\+\+\ Traceback
     """,

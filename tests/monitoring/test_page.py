@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import LiveJob, needs
+from live_job import LiveJob, needs
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from running_job import one
 
-pytestmark = pytest.mark.monitoring
+# One process has the job for all tests.
+pytestmark = [pytest.mark.monitoring, pytest.mark.xdist_group("monitoring")]
 
 _MILLISECONDS = 60_000
 LOOKS = {

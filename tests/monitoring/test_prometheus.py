@@ -14,10 +14,11 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from conftest import EPOCHS, ROWS, LiveJob, needs
+from live_job import EPOCHS, ROWS, LiveJob, needs
 from running_job import ROOT, Program, one, wait_until
 
-pytestmark = pytest.mark.monitoring
+# One process has the job for all tests.
+pytestmark = [pytest.mark.monitoring, pytest.mark.xdist_group("monitoring")]
 
 MONITORING = ROOT / "monitoring"
 DASHBOARDS = sorted((MONITORING / "grafana" / "dashboards").glob("*.json"))
