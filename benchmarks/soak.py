@@ -62,7 +62,7 @@ class Outcome:
 
 def undisturbed(place: Path, settings: dict[str, object]) -> dict[str, Any]:
     """Its result; trained only once."""
-    job = Job("undisturbed", place, settings)
+    job = Job(f"undisturbed-{settings['job.epochs']}", place, settings)
     result = job.run / "result.json"
     if not result.exists():
         print("training undisturbed", flush=True)
