@@ -6,6 +6,7 @@ from pathlib import Path
 
 _LINES = 20
 _BYTES = 64 * 1024
+_MESSAGE_LINES = 4  # of an exception
 
 # What Paddle writes whether or not anything is wrong: glog INFO and WARNING lines, its import-time
 # warnings, banners and the frames of C++ stack traces.
@@ -33,14 +34,14 @@ _NOISE = re.compile(
 )
 
 
-# The last line of a Python traceback.
+# The last line of a Python traceback, or the first of several: Paddle's messages have some more.
 _EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt): .+")
 
 
 def exception(log: Path) -> str:
     """The exception that ended a Python program, if its log ends with one."""
-    last = tail(log, 1)
-    return last[0] if last and _EXCEPTION.match(last[0]) else ""
+    found = (line for line in reversed(tail(log, _MESSAGE_LINES)) if _EXCEPTION.match(line))
+    return next(found, "")
 
 
 def is_noise(line: str) -> bool:

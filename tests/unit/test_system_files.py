@@ -150,6 +150,8 @@ class TestLogTail:
         log = tmp_path / "a.log"
         log.write_text('  File "x.py", line 1\nValueError: no\n')
         assert exception(log) == "ValueError: no"
+        log.write_text("SystemError: (Fatal) In a pool. It is:\n std::exception. (at pool.h:86)\n")
+        assert exception(log) == "SystemError: (Fatal) In a pool. It is:"
         log.write_text("ready\n")
         assert exception(log) == ""
 
