@@ -90,6 +90,18 @@ def _killed(*whom: Victims) -> Callable[[Job, int], None]:
     return act
 
 
+def _replaced(number: signal.Signals, *whom: Victims) -> Callable[[Job, int], None]:
+    """For agents."""
+
+    def act(job: Job, rank: int) -> None:
+        for victims in whom:
+            for agent in victims(job, rank):
+                with suppress(psutil.Error):
+                    job.replace(agent, number)
+
+    return act
+
+
 def _stopped(seconds: float | None, *whom: Victims) -> Callable[[Job, int], None]:
     """None: for ever, so that somebody has to end it."""
 
@@ -103,18 +115,25 @@ def _stopped(seconds: float | None, *whom: Victims) -> Callable[[Job, int], None
     return act
 
 
+def _coordinator_and_worker(job: Job, rank: int) -> None:
+    _send(coordinator(job, rank), signal.SIGKILL)
+    _replaced(signal.SIGKILL, worker_agent)(job, rank)
+
+
 def _everything(job: Job, _rank: int) -> None:
     job.kill_all()
 
 
 KINDS: dict[str, Callable[[Job, int], None]] = {
     "worker's process killed": _killed(worker_process),
-    "worker's agent killed": _killed(worker_agent),
+    "worker's agent killed": _replaced(signal.SIGKILL, worker_agent),
+    "worker asked to leave, another comes": _replaced(signal.SIGTERM, worker_agent),
     "worker stopped for 5 s": _stopped(SHORT, worker_agent, worker_process),
     "worker stopped for 15 s": _stopped(LONG, worker_agent, worker_process),
     "worker's process hangs": _stopped(None, worker_process),
     "server's process killed": _killed(server_process),
-    "server's agent killed": _killed(server_agent),
+    "server's agent killed": _replaced(signal.SIGKILL, server_agent),
+    "server asked to leave": _replaced(signal.SIGTERM, server_agent),
     "server stopped for 5 s": _stopped(SHORT, server_agent, server_process),
     "server stopped for 15 s": _stopped(LONG, server_agent, server_process),
     "server's process hangs": _stopped(None, server_process),
@@ -122,7 +141,7 @@ KINDS: dict[str, Callable[[Job, int], None]] = {
     "coordinator stopped for 5 s": _stopped(SHORT, coordinator),
     "coordinator stopped for 15 s": _stopped(LONG, coordinator),
     "a server's and a worker's process killed": _killed(server_process, worker_process),
-    "coordinator and a worker's agent killed": _killed(coordinator, worker_agent),
+    "coordinator and a worker's agent killed": _coordinator_and_worker,
     "everything killed, and started again": _everything,
 }
 # These end the coordinator, whose memory is watched in the second half.
@@ -133,6 +152,8 @@ FIRST_HALF = {
 }
 # So that one agent of each kind lives as long as the job.
 SPARES_RANK_0 = {
+    "worker asked to leave, another comes",
+    "server asked to leave",
     "worker's agent killed",
     "server's agent killed",
     "coordinator and a worker's agent killed",

@@ -36,6 +36,7 @@ class Job:
         self._output = output
         self.run = output / name
         self._mark = uuid.uuid4().hex
+        self._others: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
         """Start it, or let it go on after all its processes were killed."""
@@ -78,9 +79,12 @@ class Job:
     def exit_code(self, seconds: float) -> int | None:
         """None if it doesn't end in time."""
         try:
-            return self._process.wait(seconds)
+            code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+        for other in self._others:
+            other.wait(PATIENCE)
+        return code
 
     def processes(self, *words: str, env: str = "") -> list[psutil.Process]:
         """All that live and have these words in their command lines, and `env` such as "A=1"."""
@@ -101,6 +105,24 @@ class Job:
     def one(self, *words: str, env: str = "") -> psutil.Process | None:
         """One such process, if there is any at this moment."""
         return next(iter(self.processes(*words, env=env)), None)
+
+    def replace(self, agent: psutil.Process, number: signal.Signals, seconds: float = 20.0) -> None:
+        """End this agent; start another one, in its place, where the launcher doesn't.
+
+        The launcher lets a worker leave that was asked to, and knows no agents but its own.
+        """
+        command, environ, ours = agent.cmdline(), agent.environ(), agent.ppid() == os.getpid()
+        agent.send_signal(number)
+        psutil.wait_procs([agent], seconds)
+        left = environ.get("ROLE") == "WORKER" and number == signal.SIGTERM
+        if left or ours:
+            del environ["FLEETPS_INSTANCE"]
+            with (self._output / "others.out").open("ab") as words:
+                process = subprocess.Popen(
+                    command, cwd=auc.ROOT, env=environ, stdout=words, stderr=words
+                )
+            self._others = [other for other in self._others if other.poll() is None]
+            self._others.append(process)
 
     def kill_all(self) -> None:
         """Every process at once; then the same command again."""
