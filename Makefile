@@ -16,14 +16,15 @@ PYTHON := $(shell for name in python3.11 python3.12 python3.10 python3; do \
 endif
 CONFIG ?= conf/quickstart.yaml
 UV_VERSION := 0.13.9
+CYCLONEDX_VERSION := 7.5.0
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SHELL_FILES = .ci/run $(wildcard scripts/*.sh)
-YAML_FILES = .yamllint.yaml $(wildcard conf/*.yaml)
+SHELL_FILES = .ci/run docker/fleetps $(wildcard scripts/*.sh docker/*.sh tests/docker/*.sh)
+YAML_FILES = .yamllint.yaml $(wildcard conf/*.yaml docker-compose*.yml)
 
-.PHONY: help setup train test test-unit test-cluster lint format doctor bench lock clean
+.PHONY: help setup train test test-unit test-cluster test-docker lint format doctor bench image sbom lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,12 +53,16 @@ test-unit: $(STAMP) ## the tests that start no Paddle processes
 test-cluster: $(STAMP) ## the tests on real servers and workers
 	$(BIN)/python -m pytest tests/cluster
 
+test-docker: $(STAMP) ## the tests of the image and of Compose; as root: after tests/docker/prepare.sh
+	$(BIN)/python -m pytest tests/docker
+
 lint: $(STAMP) ## style, types, YAML and shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/yamllint --strict $(YAML_FILES)
 	$(BIN)/shellcheck $(SHELL_FILES)
+	$(BIN)/hadolint docker/Dockerfile
 
 format: $(STAMP) ## put the code into its standard form
 	$(BIN)/ruff check --fix .
@@ -68,6 +73,17 @@ doctor: $(STAMP) ## check this machine and the job of CONFIG
 
 bench: $(STAMP) ## measure the throughput; writes benchmarks/results/
 	$(BIN)/python benchmarks/throughput.py
+
+image: ## build the image; OPTIONS="--offline" and others: scripts/build_image.sh --help
+	scripts/build_image.sh $(OPTIONS)
+
+sbom: ## list the packages of requirements.lock with their hashes in build/sbom.cdx.json (CycloneDX)
+	"$(PYTHON)" -m venv --clear $(VENV)-sbom
+	$(VENV)-sbom/bin/python -m pip --disable-pip-version-check install --quiet cyclonedx-bom==$(CYCLONEDX_VERSION)
+	mkdir -p build
+	$(VENV)-sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+		--output-file build/sbom.cdx.json requirements.lock
+	rm -r $(VENV)-sbom
 
 lock: ## choose new exact versions of all dependencies
 	"$(PYTHON)" -m venv --clear $(VENV)-lock
@@ -80,5 +96,5 @@ lock: ## choose new exact versions of all dependencies
 	rm -r $(VENV)-lock
 
 clean: ## remove what make setup and the tools made; runs/ and data/ stay
-	rm -rf $(VENV) $(VENV)-lock *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-sbom build wheelhouse *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find fleet_config fleetps tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

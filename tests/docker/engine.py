@@ -1,0 +1,102 @@
+"""A Docker engine: the one that answers, or one of our own with a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from docker.errors import DockerException, ImageNotFound
+
+import docker
+
+_START_SECONDS = 60.0
+_END_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    client: docker.DockerClient
+    environment: dict[str, str]
+
+    def has(self, image: str) -> bool:
+        try:
+            self.client.images.get(image)
+        except ImageNotFound:
+            return False
+        return True
+
+
+@contextmanager
+def find_or_start() -> Iterator[Engine | str]:
+    """The engine, or the reason why there is none."""
+    try:
+        client = docker.from_env()
+        client.ping()
+    except DockerException:
+        pass
+    else:
+        yield Engine(client, environment_for(os.environ.get("DOCKER_HOST", "")))
+        return
+    if os.geteuid() != 0:
+        yield "no Docker engine answers, and only root may start one"
+    elif shutil.which("dockerd") is None:
+        yield "no Docker engine answers, and dockerd isn't installed: tests/docker/prepare.sh"
+    else:
+        with _started() as engine:
+            yield engine
+
+
+def environment_for(host: str) -> dict[str, str]:
+    """Of the command line's tools. Debian's own docker comes first: it has BuildKit built in."""
+    program = {"DOCKER": "/usr/bin/docker"} if Path("/usr/bin/docker").exists() else {}
+    return {**os.environ, **({"DOCKER_HOST": host} if host else {}), **program}
+
+
+@contextmanager
+def _started() -> Iterator[Engine]:
+    # Not under pytest's long paths: a socket's may have 108 characters.
+    directory = Path(tempfile.mkdtemp(prefix="fleetps-engine-"))
+    host = f"unix://{directory}/docker.sock"
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [  # noqa: S607
+                "dockerd",
+                f"--data-root={directory}/data",
+                f"--exec-root={directory}/exec",
+                f"--host={host}",
+                f"--pidfile={directory}/pid",
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        client = docker.DockerClient(base_url=host, timeout=120)
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(client):
+            if process.poll() is not None or time.monotonic() > deadline:
+                end = (directory / "log").read_text()[-2000:]
+                yield f"dockerd can't be started here: {end}"
+                return
+            time.sleep(0.2)
+        yield Engine(client, environment_for(host))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(_END_SECONDS)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _answers(client: docker.DockerClient) -> bool:
+    try:
+        return bool(client.ping())
+    except DockerException:
+        return False
+    except OSError:
+        return False

@@ -1,0 +1,191 @@
+"""One project of Compose: the quickstart job, small, with its files where a test sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+from docker.models.containers import Container
+from engine import Engine
+
+ROOT = Path(__file__).resolve().parents[2]
+OWNER = 10001
+# Compose v2 if it is there; the other one has to be able to read the same files.
+COMPOSES = (("docker", "compose"), ("docker-compose",))
+_OPTIONS = (
+    "--set data.synthetic.rows=200_000 --set data.synthetic.test_rows=40_000 "
+    "--set cluster.heartbeat=0.5 --set observe.progress_seconds=2"
+)
+
+
+def composes(engine: Engine) -> list[list[str]]:
+    """Every Compose that is installed."""
+    docker = engine.environment.get("DOCKER", "docker")
+    named = [[docker if word == "docker" else word for word in words] for words in COMPOSES]
+    return [words for words in named if _runs([*words, "version"])]
+
+
+def _runs(command: Sequence[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+class Stack:
+    def __init__(self, engine: Engine, name: str, data: Path, runs: Path) -> None:
+        self.engine = engine
+        self.project = re.sub(r"[^a-z0-9]", "", name.lower())[-30:]
+        self.runs = runs
+        self.files: list[str] = []
+        self.port = _free_port()
+        self.options = [_OPTIONS]
+        self._data = data
+        runs.mkdir()
+        os.chown(runs, OWNER, OWNER)
+        self._compose = composes(engine)[0]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **self.engine.environment,
+            "DATA": str(self._data),
+            "RUNS": str(self.runs),
+            "PORT": str(self.port),
+            "OPTIONS": " ".join(self.options),
+            "LOG_FORMAT": "text",
+            "PATIENCE": "5",
+            "COMPOSE_PROJECT_NAME": self.project,
+            "COMPOSE_FILE": ":".join(self.files or ["docker-compose.yml"]),
+        }
+
+    # -- Compose --
+
+    def use(self, compose: list[str]) -> None:
+        self._compose = compose
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self._compose, *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def compose(self, *arguments: str, code: int | None = 0, seconds: float = 180) -> str:
+        """Run Compose to its end; its output."""
+        process = self.start(*arguments)
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"{arguments} did not end:\n{self.story()}") from None
+        assert code is None or process.returncode == code, f"{output[-3000:]}\n{self.story()}"
+        return output
+
+    def up(self, *arguments: str) -> None:
+        self.compose("up", "--detach", "--no-build", *arguments)
+
+    def remove(self) -> None:
+        self.compose("--profile", "tls", "--profile", "done", "down", "--volumes", "--timeout", "0")
+        assert self.containers() == []
+
+    # -- what is there --
+
+    def containers(self, service: str = "", *, all_states: bool = True) -> list[Container]:
+        labels = [f"com.docker.compose.project={self.project}"]
+        if service:
+            labels.append(f"com.docker.compose.service={service}")
+        found = self.engine.client.containers.list(
+            all=all_states, filters={"label": labels}, ignore_removed=True
+        )
+        return sorted(found, key=lambda one: int(one.labels["com.docker.compose.container-number"]))
+
+    def codes(self) -> dict[str, int]:
+        """How each container ended; only those that have."""
+        return {
+            one.name: one.attrs["State"]["ExitCode"]
+            for one in self.containers()
+            if one.status == "exited"
+        }
+
+    def story(self) -> str:
+        """For a failure: the last lines of everybody."""
+        parts = [
+            f"--- {one.name} ({one.status}):\n{one.logs(tail=15).decode(errors='replace')}"
+            for one in self.containers()
+        ]
+        return "\n".join(parts)
+
+    # -- the job --
+
+    def status(self) -> dict[str, Any] | None:
+        """What the coordinator says on its published port; None: nothing."""
+        try:
+            answer = httpx.get(
+                f"http://127.0.0.1:{self.port}/status",
+                headers={"Authorization": f"Bearer {self._token()}"},
+                timeout=5,
+                trust_env=False,
+            )
+            return dict(answer.json()) if answer.status_code == httpx.codes.OK else None
+        except (httpx.HTTPError, IndexError):
+            return None
+
+    def _token(self) -> str:
+        mounts = self.containers("coordinator")[0].attrs["Mounts"]
+        source = next(m["Source"] for m in mounts if m["Destination"] == "/run/secrets")
+        return (Path(source) / "fleetps_token").read_text().strip()
+
+    def wait(
+        self, what: str, true: Callable[[dict[str, Any]], Any], seconds: float = 90
+    ) -> dict[str, Any]:
+        """Until the status is so; the status."""
+        deadline = time.monotonic() + seconds
+        status = None
+        while time.monotonic() < deadline:
+            status = self.status()
+            if status is not None and true(status):
+                return status
+            time.sleep(0.2)
+        raise AssertionError(f"not {what} after {seconds:.0f} s: {status}\n{self.story()}")
+
+    def wait_for_log(self, service: str, text: str, seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while not any(text in one.logs().decode() for one in self.containers(service)):
+            assert time.monotonic() < deadline, f"no {text!r}\n{self.story()}"
+            time.sleep(0.3)
+
+    def wait_for_end(self, code: int = 0, seconds: float = 180) -> None:
+        """Until no container of the job runs any more, and all ended so."""
+        deadline = time.monotonic() + seconds
+        while any(one.status != "exited" for one in self.containers()):
+            assert time.monotonic() < deadline, self.story()
+            time.sleep(0.3)
+        others = {name: ended for name, ended in self.codes().items() if ended != code}
+        if code:
+            others = {name: ended for name, ended in others.items() if "setup" not in name}
+        assert not others, f"{others}\n{self.story()}"
+
+    def result(self) -> dict[str, Any]:
+        return dict(json.loads((self.runs / "quickstart" / "result.json").read_text()))
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = (self.runs / "quickstart" / "events.jsonl").read_text().splitlines()
+        return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -1,0 +1,179 @@
+"""One job and what may happen to its containers; in the end every row was trained."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from docker.models.containers import Container
+from stack import Stack
+
+pytestmark = pytest.mark.docker
+
+EPOCHS = 8
+
+
+def first_process(container: Container) -> psutil.Process:
+    """As the host sees it."""
+    container.reload()
+    return psutil.Process(container.attrs["State"]["Pid"])
+
+
+def paddle_process(container: Container) -> psutil.Process:
+    return next(
+        process
+        for process in first_process(container).children(recursive=True)
+        if any("fleetps.training" in word for word in process.cmdline())
+        and any(word.endswith("python") for word in process.cmdline()[:1])
+    )
+
+
+def in_network_of(container: Container, *command: str) -> None:
+    enter = ["nsenter", "--target", str(first_process(container).pid), "--net"]
+    subprocess.run([*enter, *command], check=True, capture_output=True)
+
+
+@contextmanager
+def losing_packets(container: Container) -> Iterator[None]:
+    """One in fifty of what comes."""
+    rule = ["INPUT", "-m", "statistic", "--mode", "random", "--probability", "0.02", "-j", "DROP"]
+    in_network_of(container, "iptables", "-A", *rule)
+    yield
+    in_network_of(container, "iptables", "-D", *rule)
+
+
+@contextmanager
+def slow_network(container: Container) -> Iterator[None]:
+    shape = ["dev", "eth0", "root", "tbf", "rate", "20mbit", "burst", "32kbit", "latency", "400ms"]
+    in_network_of(container, "tc", "qdisc", "add", *shape)
+    yield
+    in_network_of(container, "tc", "qdisc", "del", "dev", "eth0", "root")
+
+
+class Faults:
+    """Each does something to a job that trains, and returns when it trains again."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def goes_on(self) -> None:
+        """Rows are trained by as many workers and servers as before."""
+
+        def whole(status: dict) -> bool:
+            assert status["job"] == "running", f"{status}\n{self.stack.story()}"
+            now = status["workers"]
+            running = sum(worker["state"] == "running" for worker in now) >= 2
+            serving = sum(server["state"] == "serving" for server in status["servers"]) == 2
+            return running and serving and status["rows_per_second"] > 0
+
+        self.stack.wait("training again", whole)
+        done = self.stack.status()["rows_done"]
+        self.stack.wait("further", lambda status: status["rows_done"] > done)
+
+    def server(self) -> Container:
+        return self.stack.containers("server")[1]
+
+    def worker(self) -> Container:
+        return self.stack.containers("worker")[1]
+
+    def a_pause(self) -> None:
+        self.worker().pause()
+        time.sleep(2)  # the pause itself
+        self.worker().unpause()
+
+    def a_network_that_loses_packets_and_is_slow(self) -> None:
+        if not all(shutil.which(tool) for tool in ("nsenter", "iptables", "tc")):
+            return
+        with losing_packets(self.server()), slow_network(self.worker()):
+            time.sleep(3)  # that long
+
+    def a_cut(self) -> None:
+        network = self.stack.engine.client.networks.get(f"{self.stack.project}_cluster")
+        worker = self.worker()
+        network.disconnect(worker)
+        time.sleep(4)  # longer than the heartbeats that may be missed
+        network.connect(worker, aliases=["worker"])
+
+    def memory_that_runs_out(self) -> None:
+        """For the Paddle process; its agent lives, and starts another one."""
+        worker = self.worker()
+        child = paddle_process(worker)
+        limit = worker.attrs["HostConfig"]["Memory"]
+        small = worker.stats(stream=False)["memory_stats"]["usage"] + (8 << 20)
+        worker.update(mem_limit=small, memswap_limit=small)
+        try:
+            # Less than the Paddle process has, so that it isn't the kernel's choice.
+            script = "import time; x = bytearray(64 << 20); time.sleep(1)"
+            worker.exec_run(["python", "-c", script])
+            psutil.wait_procs([child], timeout=20)
+        finally:
+            worker.update(mem_limit=limit, memswap_limit=limit)
+        assert not child.is_running(), "the kernel has not ended it"
+
+    def a_worker_that_is_stopped(self) -> None:
+        worker = self.worker()
+        worker.stop(timeout=30)
+        worker.wait(timeout=30)
+        assert worker.wait()["StatusCode"] == 0, self.stack.story()
+        worker.start()
+
+    def a_worker_container_that_dies(self) -> None:
+        os.kill(first_process(self.worker()).pid, signal.SIGKILL)
+
+    def a_server_container_that_dies(self) -> None:
+        os.kill(first_process(self.server()).pid, signal.SIGKILL)
+
+    def a_server_process_that_dies(self) -> None:
+        paddle_process(self.server()).kill()
+
+    def the_coordinator_s_container_dies(self) -> None:
+        os.kill(first_process(self.stack.containers("coordinator")[0]).pid, signal.SIGKILL)
+
+
+FAULTS = [name for name in vars(Faults) if name.startswith(("a_", "the_", "memory"))]
+
+
+def test_every_row_is_trained_whatever_happens(stack: Stack) -> None:
+    stack.options += [f"--set job.epochs={EPOCHS}", "--set checkpoint.every.tasks=4"]
+    stack.up()
+    faults = Faults(stack)
+    faults.goes_on()
+    confined(stack)
+    for name in FAULTS:
+        getattr(faults, name)()
+        faults.goes_on()
+    stack.compose("run", "--rm", "-T", "done", seconds=300)
+    stack.wait_for_end()
+    result = stack.result()
+    assert result["state"] == "done"
+    assert result["accounting"]["held"] == result["accounting"]["waiting"] == 0
+    assert all(epoch["train_rows"] == 200_000 for epoch in result["history"])
+    assert len(result["history"]) == EPOCHS
+
+
+def confined(stack: Stack) -> None:
+    """What the file says is in force."""
+    for container in stack.containers():
+        if container.status != "running":
+            continue
+        process = first_process(container)
+        status = dict(
+            line.split(":\t", 1)
+            for line in open(f"/proc/{process.pid}/status").read().splitlines()  # noqa: SIM115
+            if ":\t" in line
+        )
+        assert set(status["Uid"].split()) == {"10001"}, container.name
+        for kind in ("CapEff", "CapPrm", "CapBnd", "CapAmb"):
+            assert int(status[kind], 16) == 0, container.name
+        assert status["NoNewPrivs"] == "1", container.name
+        code, _ = container.exec_run(["touch", "/opt/venv/x"])
+        assert code != 0, f"{container.name} can write into its image"
+        assert container.attrs["HostConfig"]["Memory"] > 0
+        assert container.attrs["HostConfig"]["PidsLimit"] > 0
