@@ -15,6 +15,8 @@ PYTHON := $(shell for name in python3.11 python3.12 python3.10 python3; do \
 	&& echo "$$name" && break; done)
 endif
 CONFIG ?= conf/quickstart.yaml
+# How many tests run at the same time.
+TESTS ?= 2
 UV_VERSION := 0.13.9
 CYCLONEDX_VERSION := 7.5.0
 
@@ -48,10 +50,10 @@ train: $(STAMP) ## train the job of CONFIG (conf/quickstart.yaml) on this machin
 test: test-unit test-cluster ## all tests
 
 test-unit: $(STAMP) ## the tests that start no Paddle processes
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest --numprocesses $(TESTS) tests/unit
 
 test-cluster: $(STAMP) ## the tests on real servers and workers
-	$(BIN)/python -m pytest tests/cluster
+	$(BIN)/python -m pytest --numprocesses $(TESTS) --durations 20 tests/cluster
 
 test-docker: $(STAMP) ## the tests of the image and of Compose; as root: after tests/docker/prepare.sh
 	$(BIN)/python -m pytest tests/docker

@@ -125,11 +125,6 @@ def flush() -> None:
     runtime()._worker.client_flush()
 
 
-def save_tables(directory: str, mode: int = 0) -> None:
-    """Write all tables into `directory`, while nobody trains. Nothing is raised on failure."""
-    runtime()._worker.save_all_model(directory, mode)
-
-
 def save_table(table_id: int, directory: str) -> None:
     """Write all rows of a sparse table into `directory`/<table id>/, while nobody trains.
 

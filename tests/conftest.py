@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import socket
 import uuid
 from collections.abc import Iterator
 
+import isolation
 import psutil
 import pytest
+from isolation import MARK
 
-# Inherited by everything that a test starts, however far down, and so a mark to find it by.
-MARK = "FLEETPS_TEST_MARK"
 _END_SECONDS = 5.0
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture
 def free_port() -> int:
     """A TCP port on loopback that nothing uses at this moment."""
-    return _free_port()
-
-
-@pytest.fixture(scope="module")
-def module_port() -> int:
-    """The same for fixtures that live as long as a module."""
-    return _free_port()
+    return isolation.free_port()
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +32,7 @@ def no_process_left_behind(
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     yield
-    left = _marked(mark)
+    left = [*_marked(mark), *(psutil.Process(c.pid) for c in multiprocessing.active_children())]
     # One that has just been told to end may take a moment to be gone.
     _, alive = psutil.wait_procs(left, timeout=_END_SECONDS)
     names = [_described(process) for process in alive]

@@ -1,73 +1,30 @@
-"""A child process that leaves what its parameters are, and can train a net of known gradients.
+"""A worker that leaves what its parameters are, and can train a net of known gradients.
 
-    python probe.py server|worker|local    in a directory with job.json, PADDLE_* in the environment
-
-The worker runs the product's own loop against the coordinator's logic in-process. It leaves dense
-values as `<moment>.npz` and the servers' tables as saved by Paddle in `<moment>/`, where moment is
-start, trained-0, evaluated-0 (after the first epoch's training and evaluation), trained-1 ... or
-end, with AFTER_TASKS also task-0, task-1 ... (after each training task), and its own dense values
-before it asked the servers as `worker-<moment>.npz`.
+It runs the product's own loop against the coordinator's logic in-process. It leaves dense values as
+`<moment>.npz` and the servers' tables as saved by Paddle in `<moment>/`, where moment is start,
+trained-0, evaluated-0 (after the first epoch's training and evaluation), trained-1 ... or end, with
+AFTER_TASKS also task-0, task-1 ... (after each training task), and its own dense values before it
+asked the servers as `worker-<moment>.npz`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
+from probe_models import PULLED
 
 from fleet_config.job import Job
-from fleetps import models, paddle_compat
+from fleetps import paddle_compat
 from fleetps.coordinator.messages import Task
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import Dataset
-from fleetps.training import build, child, server, sparse, worker
+from fleetps.training import build, child, sparse, worker
 from fleetps.training.engines import Engine, LocalEngine, ServerEngine
-
-
-@models.register("known_gradient", models.Params)
-def known_gradient(inputs: models.Inputs, params: models.Params) -> Any:
-    """Logit 0 whatever the parameters, so that d(loss)/d(logit) = 0.5 - label, and
-    d(logit)/d(weight) = the feature, d(logit)/d(any value of a row) = 1.
-    """
-    total = paddle.static.nn.fc(
-        inputs.dense,
-        1,
-        weight_attr=paddle.ParamAttr(name="w", initializer=paddle.nn.initializer.Constant(0.5)),
-        bias_attr=paddle.ParamAttr(name="b"),
-    )
-    total = total + paddle.sum(inputs.embedding(), axis=[1, 2], keepdim=False).reshape([-1, 1])
-    same = paddle.assign(total)
-    same.stop_gradient = True
-    return total - same
-
-
-@models.register("weighted_gradient", models.Params)
-def weighted_gradient(inputs: models.Inputs, params: models.Params) -> Any:
-    """The same without dense parameters, for all tables of the job: d(logit)/d(value j of a row) is
-    1 + j / 2.
-    """
-    parts = []
-    for name, dim in inputs.dims.items():
-        rows = inputs.embedding(name)
-        _pulled[name] = rows.name
-        weights = paddle.assign(np.arange(dim, dtype="float32") / 2 + 1)
-        parts.append(paddle.sum(rows * weights, axis=[1, 2], keepdim=False).reshape([-1, 1]))
-    total = paddle.add_n(parts) + _some_dense_parameter()
-    same = paddle.assign(total)
-    same.stop_gradient = True
-    return total - same
-
-
-_pulled: dict[str, str] = {}  # table -> variable with the rows of a batch
-
-
-def _some_dense_parameter() -> Any:
-    """Paddle's passes need one."""
-    return paddle.static.create_parameter([1], "float32", name="offset")
 
 
 class ProbeEngine(ServerEngine):
@@ -88,7 +45,7 @@ class ProbeEngine(ServerEngine):
         self._job = job
         if os.environ.get("LOAD"):  # tables as a checkpoint has them, before anything else
             paddle_compat.runtime()._worker.load_model(os.environ["LOAD"], 0)
-        self._pulls = {table: _record(self._programs, name) for table, name in _pulled.items()}
+        self._pulls = {table: _record(self._programs, name) for table, name in PULLED.items()}
         self._leave("start")
         self._written = _bytes_written()
         return self._programs
@@ -114,11 +71,11 @@ class ProbeEngine(ServerEngine):
             np.savez(f"pulled-{table}.npz", *pulls)
         shrinks = int(os.environ.get("SHRINKS", "0"))
         if shrinks:
-            paddle_compat.save_tables(str(Path("delta-before").absolute()), mode=1)
+            save_tables("delta-before", mode=1)
         for count in range(shrinks):
             sparse.shrink(self._job, count)
             self._leave(f"shrunk-{count}")
-        paddle_compat.save_tables(str(Path("delta").absolute()), mode=1)
+        save_tables("delta", mode=1)
         super().close()
 
     def evaluated(self, epoch: int) -> None:
@@ -128,12 +85,17 @@ class ProbeEngine(ServerEngine):
         self._save_dense(f"worker-{moment}")  # what it has before it asks the servers
         self.refresh()
         self._save_dense(moment)
-        paddle_compat.save_tables(str(Path(moment).absolute()))
+        save_tables(moment)
 
     def _save_dense(self, moment: str) -> None:
         scope = paddle.static.global_scope()
         values = {n: np.array(scope.find_var(n).get_tensor()) for n in self._programs.dense}
         np.savez(f"{moment}.npz", **values)
+
+
+def save_tables(name: str, mode: int = 0) -> None:
+    """All tables as Paddle saves them, in a directory of that name."""
+    paddle_compat.runtime()._worker.save_all_model(str(Path(name).absolute()), mode)
 
 
 def _bytes_written() -> int:
@@ -177,18 +139,17 @@ class ProbeWorker(worker.Worker):
             self._engine.evaluated(task.epoch)
 
 
-def probe(kind: str) -> None:
-    if kind == "server":
-        server.serve()
-        return
+def probe() -> None:
+    _run(lambda service: ProbeEngine(service, "probe", 0))
+
+
+def local_probe() -> None:
+    _run(lambda _: LocalProbe())
+
+
+def _run(engine: Callable[[JobService], Engine]) -> None:
     job, dataset = child.load(0)
     service = JobService(job, dataset, local=True)
     service.register("worker", "probe", "localhost", 0, job.digest())
-    engine: Engine = LocalProbe() if kind == "local" else ProbeEngine(service, "probe", 0)
-    ProbeWorker(job, dataset, service, "probe", engine).run()
+    ProbeWorker(job, dataset, service, "probe", engine(service)).run()
     Path("status.json").write_text(service.status().model_dump_json())
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    child.run(lambda: probe(sys.argv[1]))

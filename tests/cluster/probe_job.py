@@ -1,25 +1,18 @@
-"""Runs one server and one probing worker to their end, and reads what they left."""
+"""Runs servers and one probing worker to their end, and reads what they left."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
-import signal
-import subprocess
-import sys
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from running_job import ROOT, wait_until
+from children import Child, cluster
+from running_job import ROOT
 
 from fleet_config.job import Job
-
-PROBE = Path(__file__).with_name("probe.py")
-SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -71,70 +64,24 @@ class Left:
         return json.loads((self.directory / "status.json").read_text())
 
 
-def run_probe(
-    job: Job, directory: Path, *ports: int, step_by_step: bool = False, shrinks: int = 0
-) -> Left:
-    """A server per port, one worker with job.cluster.threads threads; fails unless it ends well.
+def run_probe(job: Job, directory: Path, *, step_by_step: bool = False, shrinks: int = 0) -> Left:
+    """The servers of the job and one worker; fails unless it ends well.
 
     `step_by_step`: each batch's pushes reach the server alone and before the next batch.
     `shrinks`: evictions after the end, as if after so many epochs in which no id was seen.
     """
-    endpoints = [f"127.0.0.1:{port}" for port in ports]
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
-        "PADDLE_TRAINERS_NUM": "1",
-        "PADDLE_TRAINER_ID": "0",
-        "PADDLE_PORT": str(ports[0]),
-        "POD_IP": "127.0.0.1",
-        "STEP_BY_STEP": "1" if step_by_step else "",
-        "SHRINKS": str(shrinks),
-    }
-    servers: list[subprocess.Popen[bytes]] = []
-    try:
-        for port in ports:
-            own = {**env, "TRAINING_ROLE": "PSERVER", "PADDLE_PORT": str(port)}
-            servers.append(_start("server", directory, job, own, f"server-{port}"))
-        wait_until(lambda: _all_healthy(endpoints, servers), SECONDS, "the servers")
-        worker = _start("worker", directory, job, {**env, "TRAINING_ROLE": "TRAINER"}, "worker")
-        code = worker.wait(SECONDS)
-        assert code == 0, (directory / "worker" / "log").read_text()[-5000:]
-    finally:
-        for server in servers:
-            server.send_signal(signal.SIGKILL)
-            server.wait()
-    return Left(directory / "worker")
+    with cluster(job, directory) as servers:
+        env = {"STEP_BY_STEP": "1" if step_by_step else "", "SHRINKS": str(shrinks)}
+        worker = servers.worker(0, "probe:probe", **env)
+        worker.ends()
+    return Left(worker.place)
 
 
 def run_local_probe(job: Job, directory: Path) -> Left:
     """The same without servers."""
-    local = _start("local", directory, job, {**os.environ, "PYTHONPATH": str(ROOT)}, "local")
-    assert local.wait(SECONDS) == 0, (directory / "local" / "log").read_text()[-5000:]
-    return Left(directory / "local")
-
-
-def _start(
-    kind: str, directory: Path, job: Job, env: dict[str, str], name: str
-) -> subprocess.Popen[bytes]:
-    place = directory / name
-    place.mkdir(parents=True)
-    (place / "job.json").write_text(job.model_dump_json())
-    with (place / "log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, str(PROBE), kind], cwd=place, env=env, stdout=log, stderr=log
-        )
-
-
-def _all_healthy(endpoints: list[str], servers: list[subprocess.Popen[bytes]]) -> bool:
-    for server in servers:
-        assert server.poll() is None, "a server has ended; see its log"
-    return all(map(healthy, endpoints))
-
-
-def healthy(endpoint: str) -> bool:
+    child = Child("probe:local_probe", directory / "local", job, {"PYTHONPATH": str(ROOT)})
     try:
-        with urllib.request.urlopen(f"http://{endpoint}/health", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+        child.ends()
+    finally:
+        child.kill()
+    return Left(child.place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from isolation import MARK, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FLEETPS = (sys.executable, "-c", "from fleetps.cli import main; main()")
@@ -23,8 +23,6 @@ TRAIN = (sys.executable, str(ROOT / "train.py"))
 END_SECONDS = 15.0
 # The longest that a small job may take to get going on a busy machine.
 START_SECONDS = 120.0
-# Set by tests/conftest.py for every cluster test.
-_MARK = "FLEETPS_TEST_MARK"
 
 _JOB = """\
 job: {{name: {name}, epochs: {epochs}, output: {output}}}
@@ -149,8 +147,7 @@ class Roles:
 
 
 def unused() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
+    return str(free_port())
 
 
 def wait_until(
@@ -221,10 +218,10 @@ def nobody_left(seconds: float = END_SECONDS) -> None:
 
 
 def _ours() -> Iterator[psutil.Process]:
-    mark = os.environ[_MARK]
+    mark = os.environ[MARK]
     for process in psutil.process_iter():
         try:
-            mine = process.environ().get(_MARK) == mark
+            mine = process.environ().get(MARK) == mark
             if mine and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 yield process
         except psutil.Error:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from isolation import MARK, free_port
 from running_job import wait_until
 
 # SHLVL: a bash that sshd starts reads ~/.bashrc, but not one inside another. What is in there, and
@@ -28,7 +29,6 @@ KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 SetEnv {mark}={value} SHLVL=1
 """
-_MARK = "FLEETPS_TEST_MARK"
 # Where sshd, run as root, wants an empty directory.
 _PRIVILEGE_SEPARATION = Path("/run/sshd")
 
@@ -55,8 +55,7 @@ class Sshd:
         self._binary = sshd_binary()
         self.directory = directory
         directory.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.port = int(server.getsockname()[1])
+        self.port = free_port()
         self.user = getpass.getuser()
         make_key(directory / "host_key")
         self._config = directory / "sshd_config"
@@ -65,8 +64,8 @@ class Sshd:
                 port=self.port,
                 directory=directory,
                 authorized=key.with_suffix(".pub"),
-                mark=_MARK,
-                value=os.environ[_MARK],
+                mark=MARK,
+                value=os.environ[MARK],
             )
         )
         if os.geteuid() == 0:

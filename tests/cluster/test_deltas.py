@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from probe_job import Left, run_probe
-from test_checkpoint_files import ports
 
 from fleet_config.job import Job
 from fleetps.checkpoint.chain import chain_of, verify_chain
@@ -83,7 +82,7 @@ def test_a_chain_is_what_the_servers_held(tmp_path: Path, monkeypatch: pytest.Mo
     job = job_with(2, 4, data, tmp_path)
     with monkeypatch.context() as patched:
         patched.setenv("AFTER_TASKS", "1")
-        left = run_probe(job, tmp_path / "first", *ports(2))
+        left = run_probe(job, tmp_path / "first")
     store = Checkpoints(tmp_path / "checkpoints")
     moments = [f"task-{number}" for number in range(2 * TASKS)]
     for number, moment in enumerate(moments, start=1):
@@ -111,7 +110,7 @@ def test_a_chain_is_what_the_servers_held(tmp_path: Path, monkeypatch: pytest.Mo
     third = job_with(3, 6, data, tmp_path)
     with loadable_tables(found[-2], third) as tables:
         monkeypatch.setenv("LOAD", str(tables))
-        loaded = run_probe(third, tmp_path / "third", *ports(3))
+        loaded = run_probe(third, tmp_path / "third")
     assert saved_by_engine(loaded.directory / "start") == saved_by_engine(
         left.directory / moments[-2]
     )

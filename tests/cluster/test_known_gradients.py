@@ -17,10 +17,10 @@ pytestmark = pytest.mark.cluster
 RATE = 0.01
 
 
-def train(tmp_path: Path, port: int, **sections: Any) -> tuple[Data, Left]:
+def train(tmp_path: Path, **sections: Any) -> tuple[Data, Left]:
     data = Data()
     job = known_job(tmp_path, data, **sections)
-    return data, run_probe(job, tmp_path, port, step_by_step=True)
+    return data, run_probe(job, tmp_path, step_by_step=True)
 
 
 OPTIMIZERS = {
@@ -40,9 +40,9 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_dense_optimizer(name: str, tmp_path: Path, free_port: int) -> None:
+def test_dense_optimizer(name: str, tmp_path: Path) -> None:
     settings, make = OPTIMIZERS[name]
-    data, left = train(tmp_path, free_port, optimizer={**settings, "learning_rate": RATE})
+    data, left = train(tmp_path, optimizer={**settings, "learning_rate": RATE})
     steps = {"w": make(), "b": make()}
     expected = left.dense("start")
     for t, gradients in enumerate(data.dense_gradients(), start=1):
@@ -51,10 +51,10 @@ def test_dense_optimizer(name: str, tmp_path: Path, free_port: int) -> None:
     assert_moved_alike(left, expected)
 
 
-def test_schedule_and_clipping(tmp_path: Path, free_port: int) -> None:
+def test_schedule_and_clipping(tmp_path: Path) -> None:
     schedule = {"name": "cosine", "warmup_steps": 4, "min_factor": 0.1}
     settings = {"name": "sgd", "learning_rate": RATE, "clip_norm": 0.2, "schedule": schedule}
-    data, left = train(tmp_path, free_port, optimizer=settings)
+    data, left = train(tmp_path, optimizer=settings)
     expected = left.dense("start")
     for t, gradients in enumerate(data.dense_gradients()):
         part = (t - 4) / (STEPS - 4)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from isolation import free_port, free_ports
 from running_job import ROOT, START_SECONDS, job_file, nobody_left, processes, wait_until
 from sshd import Sshd, make_key
 
@@ -89,23 +89,12 @@ class Hosts:
         return [f"127.0.0.1:{sshd.port}" for sshd in self.sshd]
 
 
-def free_ports() -> list[str]:
-    """Options of start that name ports which are free at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        coordinator = one.getsockname()[1]
-        return ["--coordinator-port", str(coordinator), "--server-port", str(_two_free())]
-
-
-def _two_free() -> int:
-    """A port that is free, and so is the next."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port = int(first.getsockname()[1])
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-            except OSError:
-                continue
-            return port
+def port_options() -> list[str]:
+    """Options of start that name ports which are free at this moment: a server has the next too."""
+    first, second, coordinator = free_ports(3)
+    while second != first + 1:
+        first, second = second, free_port()
+    return ["--coordinator-port", str(coordinator), "--server-port", str(first)]
 
 
 def nobody_left_but(hosts: Hosts) -> None:
@@ -133,7 +122,7 @@ def test_a_job_on_two_hosts(made: list[Hosts], tmp_path: Path, small_data: Path)
     hosts.good("sync")
     assert hosts.good("status").startswith("job: not started")
 
-    started = hosts.good("start", *free_ports())
+    started = hosts.good("start", *port_options())
     assert f"{hosts.names[0]}: coordinator, server-0, worker-0" in started
     assert f"{hosts.names[1]}: server-1, worker-1" in started
     tokens = [there / "runs" / "job" / "coordinator.token" for there in hosts.there]
@@ -164,7 +153,7 @@ def test_a_host_that_is_lost_and_a_job_that_is_stopped(
     hosts = Hosts(tmp_path, small_data, epochs=500)
     made.append(hosts)
     hosts.good("sync")
-    ports = free_ports()
+    ports = port_options()
     hosts.good("start", *ports)
     running = {process.pid for process in processes("fleetps.main")}
     assert "give its --coordinator-port" in hosts.bad(2, "start", "--coordinator-port", "1")
@@ -246,7 +235,7 @@ def test_a_start_that_fails(made: list[Hosts], tmp_path: Path) -> None:
     hosts = Hosts(tmp_path, tmp_path / "no-data")
     made.append(hosts)
     hosts.good("sync")
-    sentence = hosts.bad(2, "start", *free_ports())
+    sentence = hosts.bad(2, "start", *port_options())
     assert f"host {hosts.names[0]}: coordinator: exit code 2: " in sentence
     assert "no-data" in sentence
     assert "coordinator  exit code 2: " in hosts.good("status")

@@ -7,15 +7,16 @@ and ids that come late for the first time.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import reference
 from known import PADDING, RANGE, TABLE_RATE, Data, known_job
-from probe_job import run_local_probe, run_probe
+from probe_job import Left, run_local_probe, run_probe
 
 pytestmark = pytest.mark.cluster
 
@@ -36,9 +37,11 @@ RULES: dict[str, tuple[dict[str, float], Callable[[], reference.Rule]]] = {
 STATE = {"naive": (0, 0), "adagrad": (1, 1), "std_adagrad": (1, DIM - 1), "shared_adam": (4, 4)}
 STATE["adam"] = (4, 2 * (DIM - 1) + 2)
 
+# The rules of a job's tables, without and with a column of several ids.
+JOBS = {False: tuple(RULES), True: ("naive", "adagrad")}
 CASES = pytest.mark.parametrize(
     ("name", "tags"),
-    [(name, False) for name in RULES] + [("naive", True), ("adagrad", True)],
+    [(name, tags) for tags, names in JOBS.items() for name in names],
     ids=lambda value: value if isinstance(value, str) else ("tags" if value else "one id a slot"),
 )
 
@@ -48,21 +51,41 @@ def table(name: str) -> dict[str, Any]:
     return {"dim": DIM, "rule": {**common, "bounds": list(BOUNDS), **RULES[name][0]}}
 
 
+@dataclass(frozen=True)
+class Trained:
+    data: Data
+    on_server: Left
+    local: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Trained]:
+    """A job with a table for each rule, with or without tags."""
+
+    @functools.cache
+    def train(tags: bool) -> Trained:
+        directory = tmp_path_factory.mktemp("rules")
+        data = Data(tags=tags, padding=True)
+        tables = {name: table(name) for name in JOBS[tags]}
+        job = known_job(directory, data, model={"name": "weighted_gradient"}, tables=tables)
+        left = run_probe(job, directory, step_by_step=True)
+        return Trained(data, left, run_local_probe(job, directory).dense("end"))
+
+    return train
+
+
 @CASES
-def test_rule_on_a_server(name: str, tags: bool, tmp_path: Path, free_port: int) -> None:
-    data = Data(tags=tags, padding=True)
-    job = known_job(
-        tmp_path, data, model={"name": "weighted_gradient"}, tables={"embedding": table(name)}
-    )
-    left = run_probe(job, tmp_path, free_port, step_by_step=True)
+def test_rule_on_a_server(name: str, tags: bool, trained: Callable[[bool], Trained]) -> None:
+    data, left = trained(tags).data, trained(tags).on_server
     rows: dict[int, reference.ServerRow] = {}
-    for (batch, pushes), pulled in zip(data.batches(), left.pulled(), strict=True):
+    for (batch, pushes), pulled in zip(data.batches(), left.pulled(name), strict=True):
         expected = [[_sum(rows, slot) for slot in data.slots(row)] for row in batch]
         np.testing.assert_allclose(pulled, expected, atol=2e-5)
         for key, push in pushes.items():
             row = rows.setdefault(key, reference.ServerRow(DIM, RULES[name][1], BOUNDS))
             row.push(push.gradient * WEIGHTS, push.show, push.click)
-    stored = left.rows("end")
+    # Paddle counts the tables in the order of their names.
+    stored = left.rows("end", sorted(JOBS[tags]).index(name))
     assert sorted(stored) == sorted(rows), "and so no row for the padding id"
     for key, values in stored.items():
         assert values[2:4] == [rows[key].show, rows[key].click]
@@ -78,13 +101,9 @@ def _sum(rows: dict[int, reference.ServerRow], slot: list[int]) -> np.ndarray:
 
 
 @CASES
-def test_rule_in_the_local_role(name: str, tags: bool, tmp_path: Path) -> None:
+def test_rule_in_the_local_role(name: str, tags: bool, trained: Callable[[bool], Trained]) -> None:
     """There no value of a new row misses its first gradient."""
-    data = Data(tags=tags, padding=True)
-    job = known_job(
-        tmp_path, data, model={"name": "weighted_gradient"}, tables={"embedding": table(name)}
-    )
-    stored = run_local_probe(job, tmp_path).dense("end")["embedding"]
+    data, stored = trained(tags).data, trained(tags).local[name]
     rows: dict[int, tuple[np.ndarray, reference.Rule, reference.Rule]] = {}
     for _, pushes in data.batches():
         for key, push in pushes.items():

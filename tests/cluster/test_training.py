@@ -16,7 +16,7 @@ THREADS = 2
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory, small_data: Path, module_port: int) -> Left:
+def left(tmp_path_factory: pytest.TempPathFactory, small_data: Path) -> Left:
     directory = tmp_path_factory.mktemp("training")
     job = Job.model_validate(
         {
@@ -27,7 +27,7 @@ def left(tmp_path_factory: pytest.TempPathFactory, small_data: Path, module_port
             "model": {"name": "deepfm", "params": {"hidden": [16, 8]}},
         }
     )
-    return run_probe(job, directory, module_port)
+    return run_probe(job, directory)
 
 
 def test_worker_has_the_servers_dense_values(left: Left) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import os
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import uvicorn
-from probe_job import SECONDS, healthy
-from running_job import ROOT, wait_until
+from children import SECONDS, cluster
 
 from fleet_config.job import Job
 from fleetps.coordinator.app import make_app
@@ -26,7 +22,6 @@ from fleetps.coordinator.reports import Status
 from fleetps.coordinator.service import JobService
 from fleetps.data.dataset import load_dataset
 
-PROBE = Path(__file__).with_name("together_probe.py")
 NOBODY: Mapping[Any, Any] = {}
 
 
@@ -86,28 +81,23 @@ def run_together(
     with ExitStack() as stack:
         stack.callback(service.close)
         coordinator = stack.enter_context(_served(service))
-        ports = _free_ports(job.cluster.servers)
-        endpoints = [f"127.0.0.1:{port}" for port in ports]
-        for rank, endpoint in enumerate(endpoints):
+        servers = stack.enter_context(cluster(job, directory))
+        for rank, endpoint in enumerate(servers.endpoints):
             service.register("server", f"server-{rank}", endpoint, rank, job.digest())
+            service.heartbeat(f"server-{rank}", "serving")
         for rank in range(job.cluster.workers):
             service.register("worker", f"worker-{rank}", "127.0.0.1", rank, job.digest())
-        for rank in range(job.cluster.servers):
-            server = _start("server", rank, job, directory, coordinator, endpoints)
-            stack.callback(_kill, server)
-        for rank, endpoint in enumerate(endpoints):
-            wait_until(lambda e=endpoint: healthy(e), SECONDS, f"server {rank}")
-            service.heartbeat(f"server-{rank}", "serving")
         workers = []
         for rank in range(job.cluster.workers):
-            env = {"FLEETPS_PROBE_SLOW": str(slow.get(rank, 0.0))}
+            env = {
+                "FLEETPS_COORDINATOR": coordinator,
+                "FLEETPS_INSTANCE": f"worker-{rank}",
+                "FLEETPS_PROBE_SLOW": str(slow.get(rank, 0.0)),
+            }
             env |= {"FLEETPS_PROBE_SAVE": str(save)} if save else {}
-            workers.append(_start("worker", rank, job, directory, coordinator, endpoints, env))
-            stack.callback(_kill, workers[-1])
-        for rank, worker in enumerate(workers):
-            code = worker.wait(SECONDS)
-            log = (directory / f"worker-{rank}" / "log").read_text()
-            assert code == 0, f"worker {rank} ended with {code}\n{log[-5000:]}"
+            workers.append(servers.worker(rank, "together_probe:work", **env))
+        for worker in workers:
+            worker.ends()
         return Together(directory, service.status())
 
 
@@ -123,48 +113,3 @@ def _served(service: JobService) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(SECONDS)
-
-
-def _start(
-    kind: str,
-    rank: int,
-    job: Job,
-    directory: Path,
-    coordinator: str,
-    endpoints: Sequence[str],
-    more: Mapping[str, str] = NOBODY,
-) -> subprocess.Popen[bytes]:
-    place = directory / f"{kind}-{rank}"
-    place.mkdir(parents=True)
-    (place / "job.json").write_text(job.model_dump_json())
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
-        "PADDLE_TRAINERS_NUM": str(job.cluster.workers),
-        "PADDLE_TRAINER_ID": str(rank),
-        "PADDLE_PORT": endpoints[rank].split(":")[1] if kind == "server" else "0",
-        "POD_IP": "127.0.0.1",
-        "TRAINING_ROLE": "PSERVER" if kind == "server" else "TRAINER",
-        "FLEETPS_COORDINATOR": coordinator,
-        "FLEETPS_INSTANCE": f"{kind}-{rank}",
-        "FLEETPS_RANK": str(rank),
-        **more,
-    }
-    with (place / "log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, str(PROBE), kind], cwd=place, env=env, stdout=log, stderr=log
-        )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [server.getsockname()[1] for server in servers]

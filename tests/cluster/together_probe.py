@@ -1,9 +1,6 @@
-"""A worker or server child that trains a linear model and leaves what it ends with.
+"""A worker that trains a linear model and leaves what it ends with.
 
-    python together_probe.py server|worker    in a directory with job.json, and the environment that
-                                              an agent gives
-
-A worker leaves its dense values at the end as end.npz, before it has asked the servers; worker 0
+It leaves its dense values at the end as end.npz, before it has asked the servers; worker 0
 also the servers' tables as Paddle saves them, in end/, and their dense values as servers-end.npz.
 Each leaves the times at which its batches ended, one per line, in steps.txt.
 
@@ -17,35 +14,21 @@ batch together.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
-import probe  # noqa: F401  registers the model known_gradient
+from probe import save_tables
 
 from fleet_config.job import Job
-from fleetps import models, paddle_compat
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.messages import Chore
 from fleetps.data.dataset import Dataset
-from fleetps.training import child, server, worker
+from fleetps.training import child, worker
 from fleetps.training.build import Hook, Programs
 from fleetps.training.engines import ServerEngine
-
-
-@models.register("linear", models.Params)
-def linear(inputs: models.Inputs, _params: models.Params) -> Any:
-    """Logit = dense @ w + b + the sum of all values of the rows."""
-    dense = paddle.static.nn.fc(
-        inputs.dense,
-        1,
-        weight_attr=paddle.ParamAttr(name="w", initializer=paddle.nn.initializer.Constant(0.5)),
-        bias_attr=paddle.ParamAttr(name="b"),
-    )
-    return dense + paddle.sum(inputs.embedding(), axis=[1, 2], keepdim=False).reshape([-1, 1])
 
 
 class LeavingEngine(ServerEngine):
@@ -95,7 +78,7 @@ class LeavingEngine(ServerEngine):
         names = [*self._programs.dense, *self._programs.state]
         np.savez(f"{name}.npz", **{n: np.array(scope.find_var(n).get_tensor()) for n in names})
         if self._rank == 0:
-            paddle_compat.save_tables(str(Path(name).absolute()))
+            save_tables(name)
             self.refresh()
             dense = {n: np.array(scope.find_var(n).get_tensor()) for n in self._programs.dense}
             np.savez(f"servers-{name}.npz", **dense)
@@ -108,8 +91,3 @@ def work() -> None:
     client = CoordinatorClient.from_environment()
     engine = LeavingEngine(client, instance, rank)
     worker.Worker(job, dataset, client, instance, engine).run()
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    child.run(server.serve if sys.argv[1] == "server" else work)

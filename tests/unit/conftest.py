@@ -1,4 +1,4 @@
-"""Job files in a directory of their own."""
+"""Job files in a directory of their own; how hypothesis runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile(
+    "any machine",
+    parent=settings(),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from coordinator_rig import Rig, finish, save, work
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -150,8 +150,6 @@ class Jobs(RuleBasedStateMachine):
 Jobs.TestCase.settings = settings(
     max_examples=25,
     stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestJobs = Jobs.TestCase
 

@@ -98,7 +98,7 @@ def test_who_was_not_waited_for_is_not_waited_for_later_either():
     assert clocks.read("b", 110) == Reading(limit=113, slowest=103)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     staleness=st.integers(1, 20),

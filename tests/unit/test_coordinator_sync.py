@@ -16,7 +16,7 @@ def rows_of(part):
     return {(s.shard, s.start + row) for s in part.slices for row in range(s.rows)}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(0, 60), min_size=1, max_size=5),
     task_rows=st.integers(1, 50),

@@ -1,6 +1,6 @@
 """Cutting splits into tasks: whatever the files are like, every row once, and even pieces."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetps.coordinator.messages import Slice
@@ -9,7 +9,6 @@ from fleetps.coordinator.tasks import auto_task_rows, cut_tasks
 sizes = st.lists(st.integers(0, 100), max_size=8)
 
 
-@settings(deadline=None)
 @given(sizes, st.integers(1, 150), st.integers(1, 9))
 def test_every_row_is_in_exactly_one_slice_and_tasks_are_even(rows, task_rows, threads):
     shards = [(f"/data/{index}", count) for index, count in enumerate(rows)]

@@ -117,9 +117,7 @@ def test_lines_are_numbered_within_their_file(
     assert_nothing_written(tmp_path)
 
 
-@settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bytes_are_either_rows_or_bad_rows(tmp_path_factory: Any, data: st.DataObject) -> None:
     """Whatever is in a file, each line is accounted for and each row written is right."""

@@ -1,28 +1,19 @@
-"""A server, or a worker in mode geo that does what it is told.
-
-    python geo_probe.py server
-    python geo_probe.py worker <fd>    gets calls of Puppet, answers what they return
-    python geo_probe.py loop           the product's own loop; leaves the servers' tables in end/
-
-All in a directory with job.json, PADDLE_* in the environment.
-"""
+"""A worker in mode geo that does what it is told, or the product's own loop."""
 
 from __future__ import annotations
 
 import os
-import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
-import probe  # noqa: F401  registers the models of known gradients
+from probe import save_tables
 
-from fleetps import paddle_compat
 from fleetps.coordinator.messages import Arrived, Rendezvous, Slice, Task
 from fleetps.coordinator.service import JobService
-from fleetps.training import child, server, worker
+from fleetps.training import child, worker
 from fleetps.training.feed import Feed, LoadingTask
 from fleetps.training.geo_engine import GeoEngine
 
@@ -97,7 +88,7 @@ class Puppet:
 
     def leave(self, moment: str) -> None:
         """The servers' tables, as files."""
-        paddle_compat.save_tables(str(Path(moment).absolute()))
+        save_tables(moment)
 
     def close(self) -> None:
         self._engine.close()
@@ -105,29 +96,24 @@ class Puppet:
 
 class LeavingEngine(GeoEngine):
     def close(self) -> None:
-        paddle_compat.save_tables(str(Path("end").absolute()))
+        save_tables("end")
         super().close()
 
 
-def obey(descriptor: int) -> None:
-    with Connection(descriptor) as connection:
-        puppet = Puppet()
-        connection.send(None)
-        while True:
-            name, args, kwargs = connection.recv()
-            connection.send(getattr(puppet, name)(*args, **kwargs))
-            if name == "close":
-                return
+def obey(connection: Connection) -> None:
+    """Calls of a Puppet come; what they return goes back."""
+    puppet = Puppet()
+    connection.send(None)
+    while True:
+        name, args, kwargs = connection.recv()
+        connection.send(getattr(puppet, name)(*args, **kwargs))
+        if name == "close":
+            return
 
 
 def loop() -> None:
+    """Leaves the servers' tables in end/."""
     job, dataset = child.load(0)
     service = JobService(job, dataset, local=True)
     service.register("worker", "loop", "localhost", 0, job.digest())
     worker.Worker(job, dataset, service, "loop", LeavingEngine(service, "loop", 0)).run()
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    calls = {"server": server.serve, "worker": lambda: obey(int(sys.argv[2])), "loop": loop}
-    child.run(calls[sys.argv[1]])
