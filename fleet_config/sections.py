@@ -230,3 +230,4 @@ class ObserveSection(Section):
     progress_seconds: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
     log_format: Literal["text", "json"] = "text"
     tensorboard: bool = True
+    gradient_norm: bool = False

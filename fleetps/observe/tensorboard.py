@@ -49,9 +49,9 @@ class Curves:
         return not self._broken and self._clock() >= self._due
 
     def add(self, status: Status) -> None:
-        self._due = self._clock() + _SECONDS
         if self._broken or status.job == "waiting":
             return
+        self._due = self._clock() + _SECONDS
         try:
             self._add(status)
         except OSError as error:

@@ -124,7 +124,10 @@ class _Updates:
         if self._together:
             paddle_compat.never_pull_dense(program)
         with _appending(program, startup):
-            return program, dense.update(self.job.optimizer, self._gradients(program), self.way)
+            gradients = self._gradients(program)
+            if self.job.observe.gradient_norm:
+                dense.keep_norm(gradients)
+            return program, dense.update(self.job.optimizer, gradients, self.way)
 
     @property
     def _together(self) -> bool:
@@ -189,6 +192,8 @@ def build_local(
         gradients = paddle.static.gradients([network.loss_sum], dense_and_rows)
         found = dense.Gradients(names, 1.0 / network.rows, None, network.rows)
         with _appending(train, startup):
+            if job.observe.gradient_norm:
+                dense.keep_norm(found)
             updated = dense.update(job.optimizer, found, _ALONE)
         tables.update(gradients[len(names) :])
     settle = _settling(job, evaluate, names, _ALONE)

@@ -20,6 +20,7 @@ threads share it, and both modes use the same variables, so a job may go from on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ from fleetps.training import group
 Tensor = Any
 ACCUMULATED = "accumulated"
 ACCUMULATED_BATCHES = f"{ACCUMULATED}.batches"  # variable, float32 [1]
+_GRADIENT_NORM = "gradient.norm"  # variable, float32 [1]
 Pairs = Sequence[tuple[Tensor, Tensor]]  # (parameter, gradient)
 
 
@@ -150,6 +152,29 @@ def settle(settings: Optimizer, names: Sequence[str], way: Way) -> None:
     sums, count = _accumulated(names)
     _update_with(settings, names, sums, way)
     _clear([*sums, count])
+
+
+def keep_norm(gradients: Gradients) -> None:
+    """Append what keeps the L2 norm of a batch's gradient of the mean loss, over all parameters."""
+    block = paddle.static.default_main_program().global_block()
+    squares = []
+    for name in gradients.names:
+        squares.append(block.create_var(name=f"{name}.square", shape=[1], dtype="float32"))
+        gradient = block.var(f"{name}@GRAD")
+        block.append_op(
+            type="squared_l2_norm", inputs={"X": gradient}, outputs={"Out": squares[-1]}
+        )
+    norm = paddle.reshape(paddle.sqrt(paddle.add_n(squares)), [1])
+    paddle.assign(*_times([norm], gradients.to_mean), _kept(_GRADIENT_NORM, [1]))
+
+
+def last_norm() -> float | None:
+    """Of the last batch; None where it isn't kept, or is no number."""
+    variable = paddle.static.global_scope().find_var(_GRADIENT_NORM)
+    if variable is None:
+        return None
+    norm = float(np.array(variable.get_tensor())[0])
+    return norm if math.isfinite(norm) else None
 
 
 def batches_accumulated() -> int:

@@ -12,7 +12,7 @@ from fleet_config.errors import EXIT_STOPPED, FleetError
 from fleet_config.sections import ClusterSection
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.protocol import Coordinator
-from fleetps.training import child, stopping
+from fleetps.training import child, dense, stopping
 from fleetps.training.gate import Gate
 from fleetps.training.pulse import Pulse
 from fleetps.training.step_hook import StepHook
@@ -118,10 +118,19 @@ class Reporter:
                 counts.rows,
                 counts.steps,
                 counts.loss_sum,
-                {"waited": self._gate.waited, **self._hook.times.report()},
+                self._extra(),
             )
         except FleetError as error:  # the coordinator is gone, or the loss is not finite
             child.leave(error)
+
+    def _extra(self) -> dict[str, float]:
+        norm = dense.last_norm()
+        return {
+            "waited": self._gate.waited,
+            "learning_rate": self._hook.learning_rate,
+            **({} if norm is None else {"gradient_norm": norm}),
+            **self._hook.times.report(),
+        }
 
     def _stop(self) -> None:
         begun = True

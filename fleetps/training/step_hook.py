@@ -48,6 +48,7 @@ class StepHook:
         self._counts = Counts()
         self._task = ""
         self._rate: Callable[[int], float] | None = None
+        self.learning_rate = 0.0  # of the step that is being made
         self._rate_tensor: Any = None
         self._parking = threading.Event()
         self._parked = threading.Semaphore(0)
@@ -82,7 +83,8 @@ class StepHook:
 
     def _set_rate(self, step: int) -> None:
         assert self._rate is not None, "begin() comes before the first batch"
-        self._rate_tensor.set(np.array([self._rate(step)], "float32"), paddle.CPUPlace())
+        self.learning_rate = self._rate(step)
+        self._rate_tensor.set(np.array([self.learning_rate], "float32"), paddle.CPUPlace())
 
     def counts(self) -> Counts:
         """Of the present task, up to now."""

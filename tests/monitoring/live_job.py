@@ -40,7 +40,8 @@ class LiveJob:
             mode="{name: bounded, staleness: 64}",
         )
         self.run = directory / "runs" / "seen"
-        self.program = Program([*FLEETPS, "launch", "--config", str(job)], directory)
+        command = [*FLEETPS, "launch", "--config", str(job), "--set", "observe.gradient_norm=true"]
+        self.program = Program(command, directory)
         self.program.wait_for_output("epoch 1/")
 
     @property

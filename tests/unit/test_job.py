@@ -114,7 +114,8 @@ MISTAKES = {
         "batch_size is not a known key; did you mean data.batch_size or evaluate.batch_size?"
     ),
     "observe.colour=1": (
-        "observe.colour is not a known key; observe takes progress_seconds, log_format and tensorboard"
+        "observe.colour is not a known key; observe takes progress_seconds, log_format, "
+        "tensorboard and gradient_norm"
     ),
     "optimizer={name: adam, momentum: 0.9}": (
         "optimizer.momentum is not a setting of adam; adam takes learning_rate, weight_decay, "
