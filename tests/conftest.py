@@ -21,6 +21,12 @@ def free_port() -> int:
     return isolation.free_port()
 
 
+@pytest.fixture(scope="module")
+def module_port() -> int:
+    """The same for fixtures that live as long as a module."""
+    return isolation.free_port()
+
+
 @pytest.fixture(autouse=True)
 def no_process_left_behind(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
