@@ -37,6 +37,8 @@ SETTINGS: dict[str, object] = {
     "cluster.servers": RANKS,
     "cluster.workers": RANKS,
     "cluster.deadlines.step": 20,
+    "cluster.deadlines.barrier": 60,
+    "cluster.deadlines.checkpoint": 60,
     "data.synthetic.rows": ROWS,
     "data.synthetic.test_rows": TEST_ROWS,
     "data.synthetic.distinct_ids": 2_600,  # so few that many epochs don't overfit

@@ -166,8 +166,9 @@ class Watch:
 
     def _restore(self) -> None:
         if self._life.in_phase() >= self._deadlines.checkpoint:
-            restore = self._life.row.restore
-            self._fail(f"worker 0 has not loaded {restore}", "checkpoint")
+            what = f"has not loaded {self._life.row.restore}"
+            limit = f"{self._deadlines.checkpoint:g} s (cluster.deadlines.checkpoint)"
+            self._generations.open("worker 0", Death(f"{what} within {limit}"))
 
     def _chore(self) -> None:
         if self._life.in_phase() >= self._deadlines.barrier:

@@ -22,6 +22,9 @@ from fleet_config.sections import Deadlines
 from fleetps.system.pulse_file import PULSE_FILE
 from fleetps.training import child
 
+# Of what the coordinator waits, which would end the job: a process that hangs is ended before that.
+_SHARE = 0.9
+
 
 class Pulse:
     """Of a worker process. The agent has given it time to start: the first sign ends that."""
@@ -41,8 +44,8 @@ class Pulse:
 
     @contextmanager
     def silence(self, seconds: float) -> Iterator[None]:
-        """Inside, no sign is due for so long."""
-        self._silent_until = time.time() + seconds
+        """Inside, no sign is due for a while, as the coordinator waits `seconds` at most."""
+        self._silent_until = time.time() + _SHARE * seconds - self._deadlines.step
         self.beat()
         try:
             yield

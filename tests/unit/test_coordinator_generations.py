@@ -120,6 +120,17 @@ class TestWithACheckpoint:
         rig.service.tick()
         assert "it was loading the checkpoint" in rig.texts("generation")[1]
 
+    def test_the_worker_that_loads_it_hangs(self, rig):
+        take_checkpoint(rig)
+        kill(rig)
+        rig.begin_again(*ALL)
+        limit = rig.job.cluster.deadlines.checkpoint
+        assert rig.pass_time(limit - 1, *ALL).generation == 1
+        assert rig.pass_time(2, *ALL).generation == 2
+        told = rig.texts("generation")[1]
+        assert told.startswith("has not loaded ")
+        assert f"within {limit:g} s (cluster.deadlines.checkpoint); generation 2 begins" in told
+
     def test_while_it_is_read_the_coordinator_answers(self, rig, monkeypatch):
         take_checkpoint(rig)
         missing = []
