@@ -24,9 +24,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SHELL_FILES = .ci/run docker/fleetps $(wildcard scripts/*.sh docker/*.sh tests/docker/*.sh)
-YAML_FILES = .yamllint.yaml $(wildcard conf/*.yaml docker-compose*.yml)
+YAML_FILES = .yamllint.yaml monitoring $(wildcard conf/*.yaml docker-compose*.yml tests/*/*.yml)
 
-.PHONY: help setup train test test-unit test-cluster test-docker lint format doctor bench image sbom lock clean
+.PHONY: help setup train test test-unit test-cluster test-docker test-monitoring lint format doctor bench image sbom lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,9 @@ test-cluster: $(STAMP) ## the tests on real servers and workers
 
 test-docker: $(STAMP) ## the tests of the image and of Compose; as root: after tests/docker/prepare.sh
 	$(BIN)/python -m pytest tests/docker
+
+test-monitoring: $(STAMP) ## Prometheus and Chromium look at a real job; after scripts/install_monitoring.sh
+	$(BIN)/python -m pytest tests/monitoring
 
 lint: $(STAMP) ## style, types, YAML and shell scripts
 	$(BIN)/ruff check .

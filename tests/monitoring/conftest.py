@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from isolation import MARK
 from live_job import ARTIFACTS, ROWS, LiveJob
-from running_job import END_SECONDS, START_SECONDS, kill_everything, wait_until
+from running_job import START_SECONDS, kill_everything, wait_until
 
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
@@ -22,17 +23,13 @@ def live_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveJob]:
         directory / "data", SyntheticSpec(rows=ROWS, test_rows=1_000, distinct_ids=5_200)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLEETPS_TEST_MARK", uuid.uuid4().hex)
+        patch.setenv(MARK, uuid.uuid4().hex)
         job = LiveJob(directory, directory / "data")
         try:
             wait_until(lambda: bool(job.status().checkpoint.number), START_SECONDS, "a checkpoint")
             yield job
         finally:
-            job.program.popen.terminate()
-            try:
-                job.program.popen.wait(2 * END_SECONDS)
-            finally:
-                kill_everything()
+            kill_everything()
 
 
 @pytest.fixture(scope="session")
