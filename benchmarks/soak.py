@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py [--minutes 30] [--seed 7] [--epochs 40] [--place DIR] [--write]
 
-A job of 2 servers and 2 workers is trained twice: undisturbed, and with faults until the minutes
-are over, then to its end. It must end well, every row must have been trained in every epoch, its
+A job of 2 servers and 2 workers is trained twice: with faults until the minutes are over, then to
+its end; and undisturbed. It must end well, every row must have been trained in every epoch, its
 AUC must be that of the undisturbed one, no process may be left, and none may grow.
 With --place the data and the undisturbed run are kept there and not made again.
 """
@@ -99,15 +99,26 @@ def _sleep_until(when: float, job: Job) -> None:
         time.sleep(min(0.5, max(0.0, when - time.monotonic())))
 
 
-def judge(
-    code: int | None, job: Job, undisturbed: dict[str, Any], sampler: Sampler
-) -> dict[str, tuple[str, bool]]:
-    """What was found, and whether it is right."""
-    verdict = {"exit code": (str(code), code == 0)}
+Verdict = dict[str, tuple[str, bool]]  # what was found, and whether it is right
+
+
+def judge(code: int | None, job: Job, sampler: Sampler) -> Verdict:
+    """What can be said without the undisturbed job."""
     left = job.processes()
-    verdict["processes left behind"] = (str(len(left)), not left)
-    if code != 0:
-        return verdict
+    verdict = {
+        "exit code": (str(code), code == 0),
+        "processes left behind": (str(len(left)), not left),
+    }
+    for name, thirds in sampler.memory().items():
+        text = (
+            f"{thirds.first:.1f} MB, then {thirds.last:.1f} MB, over {thirds.minutes:.0f} minutes"
+        )
+        verdict[f"memory of {name}"] = (text, thirds.last <= GROWTH_GOAL * thirds.first)
+    return verdict
+
+
+def compared(job: Job, undisturbed: dict[str, Any]) -> Verdict:
+    """Both have ended well."""
     result = json.loads((job.run / "result.json").read_text())
     sums = result["accounting"]
     adds_up = (
@@ -121,21 +132,17 @@ def judge(
         f"{len(result['history'])} epochs of {ROWS:,} training rows; {sums['leased']:,} leased = "
         f"{sums['done']:,} done + {sums['returned']:,} returned; {sums['repeated']:,} repeated"
     )
-    verdict["rows"] = (text, adds_up)
     ours, theirs = (one["history"][-1]["auc"] for one in (result, undisturbed))
-    text = f"{ours:.4f}, undisturbed {theirs:.4f}"
-    verdict["test AUC"] = (text, abs(ours - theirs) <= AUC_GOAL)
-    for name, thirds in sampler.memory().items():
-        text = (
-            f"{thirds.first:.1f} MB, then {thirds.last:.1f} MB, over {thirds.minutes:.0f} minutes"
-        )
-        verdict[f"memory of {name}"] = (text, thirds.last <= GROWTH_GOAL * thirds.first)
-    return verdict
+    return {
+        "rows": (text, adds_up),
+        "test AUC": (
+            f"{ours:.4f}, undisturbed {theirs:.4f}",
+            abs(ours - theirs) <= AUC_GOAL,
+        ),
+    }
 
 
-def report(
-    command: str, minutes: float, outcomes: list[Outcome], verdict: dict[str, tuple[str, bool]]
-) -> str:
+def report(command: str, minutes: float, outcomes: list[Outcome], verdict: Verdict) -> str:
     by_kind: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_kind[outcome.fault.kind].append(outcome)
@@ -187,7 +194,6 @@ def run(options: argparse.Namespace, place: Path) -> bool:
     for fault in faults:
         print(f"{fault.at:6.0f} s: {fault.kind} ({fault.rank})")
     settings = {**SETTINGS, "data.path": place / "data", "job.epochs": options.epochs}
-    base = undisturbed(place, settings)
     job = Job("soak", place, settings)
     job.start()
     job.wait("the first checkpoint", lambda status: status.checkpoint.number >= 1)
@@ -197,9 +203,11 @@ def run(options: argparse.Namespace, place: Path) -> bool:
         outcomes = soak(job, faults, sampler)
         minutes = (time.monotonic() - start) / 60
         code = job.exit_code(options.minutes * 60)
-    verdict = judge(code, job, base, sampler)
+    verdict = judge(code, job, sampler)
     if code is None:
         job.end()
+    if code == 0:
+        verdict |= compared(job, undisturbed(place, settings))
     command = (
         f"python benchmarks/soak.py --minutes {options.minutes:g} --seed {options.seed} "
         f"--epochs {options.epochs}"
