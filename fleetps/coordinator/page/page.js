@@ -214,7 +214,7 @@ function tiles(s) {
     ["rows per second", whole(s.rows_per_second), "over 10 s"],
     ["loss", fixed(s.loss, 4), "over 10 s"],
     ["AUC", fixed(last?.auc, 4), last ? `after epoch ${last.epoch + 1}` : "after the first epoch"],
-    ["time left", time(s.eta), known(s.eta) ? "for training" : ""],
+    ["time left", or(s.eta, (n) => n < 60 || n >= 3600 ? time(n) : `${Math.round(n / 60)}\u00a0min`), known(s.eta) ? "for training" : ""],
     ["running for", time(s.seconds), s.generation ? `generation ${s.generation}` : ""],
     ["last checkpoint", c.number ? `${time(c.age)} ago` : "none", c.number ? `${whole(c.rows)} rows, pause ${fixed(c.pause, 1)}\u00a0s` : c.pending ? "one is being taken" : ""],
     ["workers lost", whole(s.workers_lost), s.workers_lost ? "while the job went on" : ""],
