@@ -213,7 +213,7 @@ class Worker:
         """End the process: what it would learn from here on is as bad."""
         row = spoilt_row(self._task.slices)
         if row:
-            reason = f"{reason} ({row})"
+            reason = f"{reason}; {row}"
         elif not_finite(self._programs.dense):
             time.sleep(_OTHERS_SECONDS)
         try:

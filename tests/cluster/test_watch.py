@@ -84,7 +84,7 @@ def test_the_task_with_a_spoilt_row_is_left_out(tmp_path: Path) -> None:
     sets = ["data.batch_size=50", "data.shuffle=false", "watch={on_nan: skip_task}"]
     command = [*FLEETPS, "launch", "--config", str(file), *(f"--set={text}" for text in sets)]
     program = Program(command, tmp_path)
-    assert program.exit_code(120) == 0, program.everything()
+    assert program.exit_code(240) == 0, program.everything()
     nobody_left()
     run = tmp_path / "runs" / "job"
     # However many workers have met the spoilt parameters.

@@ -5,6 +5,7 @@ from coordinator_rig import Rig
 
 from fleet_config.errors import EXIT_USER
 from fleetps.coordinator.messages import INITIALISED
+from fleetps.coordinator.service import JobService
 
 ALL = ("s0", "w0", "w1")
 
@@ -58,6 +59,15 @@ class TestDivergence:
             "optimizer.learning_rate or the tables' learning_rate, or set optimizer.clip_norm, or "
             "look at these rows"
         )
+
+    def test_without_servers_it_stops_the_job_too(self, tmp_path):
+        rig = Rig(tmp_path, watch={"on_nan": "skip_task"})
+        service = JobService(rig.job, rig.dataset, run_dir=tmp_path / "local", local=True)
+        service.register("worker", "w0", "localhost", 0, rig.job.digest())
+        task = service.lease("w0").task
+        state = service.diverged("w0", task.id, "the loss became nan")
+        assert (state.job, state.exit_code) == ("failed", EXIT_USER)
+        assert "without servers there is no checkpoint to go back to" in state.reason
 
     def test_the_task_is_left_out_and_the_others_are_trained(self, rig):
         for _ in range(2):
