@@ -97,10 +97,12 @@ class Remote:
         command = self._shell(_HELPER)
         try:
             async with self._open.create_process(command, errors="replace") as there:
-                there.stdin.write(f"{request.model_dump_json()}\n")
+                with suppress(BrokenPipeError):
+                    there.stdin.write(f"{request.model_dump_json()}\n")
                 async for text in there.stdout:
-                    said = LogLine.model_validate_json(text)
-                    add(Line(said.time, said.process, said.text))
+                    if text:  # there is none where the end comes a moment after the last line
+                        said = LogLine.model_validate_json(text)
+                        add(Line(said.time, said.process, said.text))
                 done = await there.wait()
         except (asyncssh.Error, OSError) as error:
             raise self._lost(str(error) or type(error).__name__) from None
@@ -120,13 +122,19 @@ class Remote:
 
     async def _run(self, command: str, data: bytes, seconds: float) -> asyncssh.SSHCompletedProcess:
         try:
-            return await asyncio.wait_for(
-                self._open.run(command, input=data, encoding=None), seconds
-            )
+            return await asyncio.wait_for(self._end_of(command, data), seconds)
         except (TimeoutError, asyncio.TimeoutError):
             raise TryAgain(f"host {self.name} has not answered within {seconds:g} s") from None
         except (asyncssh.Error, OSError) as error:
             raise self._lost(str(error) or type(error).__name__) from None
+
+    async def _end_of(self, command: str, data: bytes) -> asyncssh.SSHCompletedProcess:
+        there = await self._open.create_process(command, encoding=None)
+        # One that has ended already, such as for want of code, tells why by its exit code.
+        with suppress(BrokenPipeError):
+            there.stdin.write(data)
+            there.stdin.write_eof()
+        return await there.wait()
 
     def _lost(self, why: str) -> FleetError:
         return TryAgain(f"host {self.name}: the connection broke: {why}")
