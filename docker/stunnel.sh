@@ -13,7 +13,7 @@ config=/tmp/stunnel.conf
 {
     echo "foreground = yes"
     echo "syslog = no"
-    echo "debug = notice"
+    echo "debug = warning"
     echo "pid ="
     echo "socket = l:TCP_NODELAY=1"
     echo "socket = r:TCP_NODELAY=1"

@@ -10,12 +10,14 @@ cd "$1"/lib/python3.*/site-packages
 rm -rf pip pip-*.dist-info
 rm -rf paddle/include paddle/libs/lib{lapack,blas,gfortran,quadmath}.so.*
 rm -rf pyarrow/{include,includes,src,tests} pyarrow/{libarrow_flight,_flight,libarrow_python_flight}*
-rm -rf pyarrow/_pyarrow_cpp_tests* numpy/core/_simd.* numpy/{distutils,f2py}
+rm -rf pyarrow/{_pyarrow_cpp_tests,_orc,_dataset_orc,_s3fs,_gcsfs,_azurefs,_hdfs}.*
+rm -rf numpy/core/_simd.* numpy/{distutils,f2py}
 rm -rf pillow.libs/lib{avif,webp,freetype,harfbuzz,lcms2,brotli}* PIL/_{avif,webp,imagingft,imagingcms}.*
 find pygments/lexers -name '[a-z]*.py' ! -name python.py ! -name special.py ! -name text.py -delete
 # The second one of two implementations, for interpreters other than CPython.
 rm -f zstandard/_cffi*
 find . -depth -type d \( -name __pycache__ -o -path './numpy/*/tests' \) -exec rm -rf {} +
+find . -type f -name '*.pyi' -delete
 find pyarrow numpy -type f \( -name '*.px[di]' -o -name '*.pyx' -o -name '*.h' -o -name '*.a' \) -delete
 
 # A wheel has no links, so it has each of pyarrow's libraries under two or three names.
@@ -27,5 +29,5 @@ for library in pyarrow/lib*.so; do
         fi
     done
 done
-find numpy pyarrow zstandard pydantic_core PIL paddle/libs/libdnnl.so.3 -type f -name '*.so*' \
+find numpy numpy.libs pyarrow zstandard pydantic_core PIL paddle/libs/libdnnl.so.3 -type f -name '*.so*' \
     -exec strip --strip-unneeded {} +

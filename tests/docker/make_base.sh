@@ -13,7 +13,8 @@ debootstrap --variant=minbase ${include:+--include="$include"} bookworm "$work/r
     || { tail -n 20 "$work/log" >&2; exit 1; }
 root=$work/root
 # As in the images of debian-slim: no documentation, and nothing that apt could read again.
-rm -rf "$root"/usr/share/{doc,man,info,locale}/* "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*
+rm -rf "$root"/usr/share/{doc,man,info,locale,bug,lintian}/* "$root"/var/cache/debconf/*-old "$root"/var/log/* "$root"/var/lib/apt/lists/* \
+    "$root"/var/cache/apt/*
 cat > "$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
 path-exclude /usr/share/doc/*
 path-exclude /usr/share/man/*
