@@ -19,6 +19,7 @@ from fleetps.agents.server import ServerAgent
 from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.access import read_token
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.reports import MISSED_HEARTBEATS
 from fleetps.installation import check_installation
 from fleetps.newrun import ensure_dataset, new_run, shown
 from fleetps.observe.job_view import JobView
@@ -27,8 +28,7 @@ from fleetps.observe.relay import relayed
 from fleetps.system.rundir import RunDirectory
 from fleetps.system.signals import StopRequest
 
-# A coordinator of its own may be started again somewhere; one beside server 0 never comes back.
-_PATIENCE_SECONDS = 30.0
+# For a coordinator beside server 0, which never comes back.
 _PATIENCE_BESIDE_SERVER_SECONDS = 8.0
 # How long the host of a coordinator waits for the others to hear the end.
 _LEAVE_SECONDS = 8.0
@@ -110,15 +110,12 @@ def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: S
 
 
 def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
-    patience = (
-        _PATIENCE_BESIDE_SERVER_SECONDS if role.coordinator_beside_server_0 else _PATIENCE_SECONDS
-    )
     kind = ServerAgent if role.kind == "server" else WorkerAgent
     address = coordinator_address(role)
     if not role.servers:
         with stop.interrupting():
             job = _as_large(job, address)
-    member = kind(job, role, address, stop, patience)
+    member = kind(job, role, address, stop, _patience(job, role))
     with ExitStack() as stack:
         host = _host(job, role, stop, stack) if role.hosts_coordinator else None
         member.on_tick = host.keep if host is not None else member.on_tick
@@ -133,6 +130,17 @@ def _as_large(job: Job, coordinator: str) -> Job:
         size = client.size()
     cluster = job.cluster.model_copy(update={"servers": size.servers, "workers": size.workers})
     return job.model_copy(update={"cluster": cluster})
+
+
+def _patience(job: Job, role: Role) -> float:
+    """Seconds without a coordinator after which it counts as lost.
+
+    It may be started again, or be out of reach: so long it would itself wait for this member.
+    """
+    if role.coordinator_beside_server_0:
+        return _PATIENCE_BESIDE_SERVER_SECONDS
+    cluster = job.cluster
+    return MISSED_HEARTBEATS * cluster.heartbeat + cluster.deadlines.rendezvous
 
 
 def _host(job: Job, role: Role, stop: StopRequest, stack: ExitStack) -> HostedCoordinator:
