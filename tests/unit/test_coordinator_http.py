@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from coordinator_rig import Rig, work
 from fastapi import FastAPI, Response
+from isolation import free_port
 
 from fleet_config.errors import Stopped, TryAgain, UserError
 from fleetps import statusline
@@ -229,14 +230,8 @@ def test_the_page_and_the_metrics(rig, address):
     assert 'fleetps_lease_rows_total{outcome="leased"} 25.0' in metrics
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def test_nobody_there_is_said_after_the_deadline():
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     with (
         CoordinatorClient(address, deadline=0.3) as client,
         pytest.raises(TryAgain, match=rf"the coordinator at {address} has not answered for 0\.3 s"),
@@ -273,7 +268,7 @@ def test_something_else_at_the_address_is_recognised():
 
 
 def test_close_ends_calls_that_wait():
-    client = CoordinatorClient(f"127.0.0.1:{_free_port()}", deadline=600)
+    client = CoordinatorClient(f"127.0.0.1:{free_port()}", deadline=600)
     errors: list[BaseException] = []
 
     def call() -> None:
@@ -299,7 +294,7 @@ def test_a_client_from_the_environment_of_a_child(rig, guarded):
 
 
 def test_proxies_for_the_internet_are_not_used(address, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{_free_port()}")
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     with CoordinatorClient(address, deadline=1) as client:
         assert client.status().job == "waiting"
 
