@@ -8,6 +8,7 @@ from __future__ import annotations
 from fleet_config.errors import EXIT_TRY_AGAIN, TryAgain, UserError
 from fleetps.checkpoint.store import Checkpoints
 from fleetps.coordinator.base import Base
+from fleetps.coordinator.groups import begun_waiting
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import SAVE_ERROR, Chore, Flush, Slice
@@ -30,6 +31,7 @@ class Checkpointing:
         self._job = base.job
         self._dataset = base.dataset
         self._store = base.store
+        self._workers = base.workers
         self._events = base.events
         self._wall = base.wall
         # Without servers there is nobody to lose.
@@ -121,7 +123,7 @@ class Checkpointing:
 
     def drained(self, row: JobRow) -> bool:
         """Nobody has a task left; in mode sync the others of its group have theirs done too."""
-        if self._queue.holders() or self._queue.begun_waiting(row.epoch):
+        if self._queue.holders() or begun_waiting(self._store, row.epoch, self._workers):
             return False
         attempt = self._attempt()
         if attempt.drained is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetps.coordinator import groups
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import Chore, Finish, Lease, Stop, TaskLease, Wait
@@ -16,6 +17,7 @@ _IDLE_REQUESTS = 500  # a second
 class Dispatcher:
     def __init__(self, base: Base, parts: Parts) -> None:
         self._store = base.store
+        self._workers = base.workers
         self._members = parts.members
         self._life = parts.life
         self._phases = parts.phases
@@ -36,7 +38,8 @@ class Dispatcher:
             return self._task(member, request, row, BEHIND_ALL) or self._wait()
         task = None
         if row.phase == "checkpoint":  # in mode sync others have begun what is still to be done
-            task = self._task(member, request, row, self._queue.begun(row.epoch))
+            before = groups.begun(self._store, row.epoch, self._workers)
+            task = self._task(member, request, row, before)
         return task or self._without_tasks(member, row)
 
     def _no_member(self, member: Member) -> str:

@@ -8,17 +8,6 @@ from fleetps.coordinator.store import Store
 from fleetps.coordinator.verdicts import SLICES
 
 
-def group_of(store: Store, task_id: int) -> list[tuple[int, int]]:
-    """Ids and rows of the tasks that can only be trained together: of a group, or just one."""
-    rows = store.sql(
-        "SELECT other.id, other.rows FROM tasks AS other, tasks AS one WHERE one.id = ? AND "
-        "(other.id = one.id OR (one.part IS NOT NULL AND other.part IS NOT NULL AND "
-        "other.training AND other.epoch = one.epoch AND other.rows_before = one.rows_before))",
-        task_id,
-    )
-    return [(int(task), int(count)) for task, count in rows]
-
-
 def leave_out(store: Store, task_id: int, now: float) -> None:
     """Nobody trains this task any more; if somebody has, that doesn't count."""
     store.sql(

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleetps.coordinator.base import Base
+from fleetps.coordinator.groups import group_of
 from fleetps.coordinator.leaving import keep_part
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import Evaluation, Task
 from fleetps.coordinator.metrics import check_loss
 from fleetps.coordinator.schema import LeaseRow, TaskRow
-from fleetps.coordinator.skipped import group_of, leave_out
+from fleetps.coordinator.skipped import leave_out
 from fleetps.coordinator.verdicts import SLICES, Step, Verdict, fault_of, where_is
 
 MOST_HELD = 2  # one to train, one to load
@@ -43,7 +44,6 @@ class TaskQueue:
         self._clock = base.clock
         self._wall = base.wall
         self._patience = base.job.cluster.deadlines
-        self._workers = base.workers
         self._joined = base.workers > 1  # parts of a group: nobody can repeat one alone
         self._name_of = name_of
         self._heard: dict[str, float] = {}
@@ -253,25 +253,6 @@ class TaskQueue:
                 self._end(task, "skipped", "skipped")
             leave_out(self._store, task, self._wall())
         return sum(rows for _, rows in tasks)
-
-    def begun(self, epoch: int) -> int:
-        """The position behind the last group of which a worker has begun its part; 0: no group."""
-        last = self._store.sql(
-            "SELECT MAX(position) FROM tasks WHERE epoch = ? AND training AND part IS NOT NULL "
-            "AND state NOT IN ('waiting', 'skipped')",
-            epoch,
-        ).fetchone()[0]
-        return 0 if last is None else (int(last) // self._workers + 1) * self._workers
-
-    def begun_waiting(self, epoch: int) -> bool:
-        """Parts of groups that others have begun, and so must be done too, were not leased yet."""
-        found = self._store.sql(
-            "SELECT 1 FROM tasks WHERE epoch = ? AND training AND part IS NOT NULL "
-            "AND state = 'waiting' AND position < ? LIMIT 1",
-            epoch,
-            self.begun(epoch),
-        )
-        return found.fetchone() is not None
 
     def overdue(self) -> bool:
         """A lease's holder made no step for too long."""
