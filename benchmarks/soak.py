@@ -105,8 +105,9 @@ Verdict = dict[str, tuple[str, bool]]  # what was found, and whether it is right
 def judge(code: int | None, job: Job, sampler: Sampler) -> Verdict:
     """What can be said without the undisturbed job."""
     left = job.processes()
+    ended = "not in time" if code is None else str(code)
     verdict = {
-        "exit code": (str(code), code == 0),
+        "exit code": (ended, code == 0),
         "processes left behind": (str(len(left)), not left),
     }
     for name, thirds in sampler.memory().items():
@@ -203,9 +204,9 @@ def run(options: argparse.Namespace, place: Path) -> bool:
         outcomes = soak(job, faults, sampler)
         minutes = (time.monotonic() - start) / 60
         code = job.exit_code(options.minutes * 60)
-    verdict = judge(code, job, sampler)
     if code is None:
         job.end()
+    verdict = judge(code, job, sampler)
     if code == 0:
         verdict |= compared(job, undisturbed(place, settings))
     command = (
