@@ -169,7 +169,7 @@ def test_ctrl_c_twice_does_not_wait(launch: Launch) -> None:
 
 
 def test_a_killed_worker_is_named(launch: Launch) -> None:
-    """The last one that is left; see test_worker_loss.py for the others."""
+    """The last one that is left; see test_faults.py for the others."""
     program = training(launch(servers=1, workers=1, epochs=FOREVER, restarts=0))
     one("fleetps.training.worker").kill()
     assert program.exit_code() == EXIT_TRY_AGAIN, program.everything()
