@@ -74,6 +74,10 @@ class Checkpointing:
         """One is being taken, or was asked for."""
         return self._saved.open() is not None or bool(self._life.row.wanted)
 
+    def evaluated(self) -> None:
+        """A task of the evaluation was done."""
+        self._store.set_job(barren=0)
+
     def due(self, row: JobRow) -> str:
         """Why a checkpoint is to be taken now, or nothing."""
         every = self._every

@@ -73,7 +73,7 @@ class JobRow:
     restore: str  # the checkpoint with which the generation began, or a later one of it
     goes_on: str  # the phase after a rendezvous or a checkpoint: train or evaluate
     workers: int  # how many the rendezvous waits for
-    barren: int  # generations in a row in which no training task was done
+    barren: int  # generations in a row in which no task was done
     tries: int  # generations since the last checkpoint
     wanted: str  # why a checkpoint was asked for; "": it was not
     tasks_since: int  # training tasks done since the last attempt to take a checkpoint

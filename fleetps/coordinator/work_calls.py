@@ -66,6 +66,8 @@ class WorkCalls:
             verdict, step = self._queue.done(member, task_id, rows, steps, loss_sum, evaluation)
             if step is not None and step.training:
                 self._checkpoints.trained(rows)
+            elif step is not None:
+                self._checkpoints.evaluated()
             return self._answer(member, task_id, verdict, step, None)
 
     def failed(self, instance: str, task_id: int, reason: str) -> TaskAnswer:

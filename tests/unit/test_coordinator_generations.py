@@ -326,6 +326,18 @@ class TestLimits:
         assert state.reason == "server 1: killed; no task was done in the last 3 generations"
         assert state.exit_code == EXIT_TRY_AGAIN
 
+    def test_tasks_of_an_evaluation_count_too(self, tmp_path):
+        splits = {"train": [50], "test": [100]}
+        rig = Rig(tmp_path, splits=splits, checkpoint={"every": {"epochs": 1}})
+        rig.assemble()
+        while rig.service.status().phase != "evaluate":
+            rig.step("w0")
+        for generation in (1, 2, 3, 4):
+            assert kill(rig, "s0").generation == generation
+            begin_again(rig, "s0", "w0", "w1")
+            rig.finish_task("w0", rig.task("w0"))
+            assert rig.service.status().phase == "evaluate"
+
     def test_so_many_without_a_checkpoint(self, tmp_path):
         rig = Rig(tmp_path, cluster={"generations": 4})
         rig.assemble()
