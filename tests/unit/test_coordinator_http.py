@@ -215,16 +215,23 @@ def test_with_the_token_programs_and_browsers_get_in(guarded):
 def test_the_page_and_the_metrics(rig, address):
     rig.assemble()
     rig.finish_task("w0", rig.task("w0"))
-    rig.service.heartbeat("s0", "serving", {"rows.embedding": 17})
+    load = {"rows.embedding": 17, "memory.used": 3e8, "memory.limit": 1e9}
+    rig.service.heartbeat("s0", "serving", load)
     rig.service.fail("w1", "killed", exit_code=-9, again=True)
-    page = httpx.get(f"http://{address}/")
-    assert page.headers["Content-Type"].startswith("text/html")
-    assert "://" not in page.text.replace("http://www.w3.org/", "")  # nothing comes from elsewhere
+    for path, kind in (("/", "html"), ("/page.css", "css"), ("/page.js", "javascript")):
+        page = httpx.get(f"http://{address}{path}")
+        assert page.headers["Content-Type"].startswith(f"text/{kind}")
+        assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert "://" not in page.text.replace("http://www.w3.org/", "")  # nothing from elsewhere
     metrics = httpx.get(f"http://{address}/metrics").text.splitlines()
     assert 'fleetps_job_state{state="running"} 1.0' in metrics
     assert 'fleetps_task_rows{state="done"} 25.0' in metrics
     assert 'fleetps_members{role="worker",state="running"} 1.0' in metrics
     assert 'fleetps_server_rows{rank="0",table="embedding"} 17.0' in metrics
+    assert 'fleetps_members_wanted{role="worker"} 2.0' in metrics
+    assert 'fleetps_member_memory_bytes{rank="0",role="server"} 3e+08' in metrics
+    assert 'fleetps_member_memory_limit_bytes{rank="0",role="server"} 1e+09' in metrics
+    assert 'fleetps_events_total{kind="worker-lost"} 1.0' in metrics
     assert "fleetps_workers_lost_total 1.0" in metrics
     assert 'fleetps_worker_rows_total{rank="0"} 25.0' in metrics
     assert 'fleetps_lease_rows_total{outcome="leased"} 25.0' in metrics
@@ -326,3 +333,15 @@ def test_the_token_comes_from_the_environment_or_a_file(tmp_path):
     file.write_text("two\nlines")
     with pytest.raises(UserError, match="one line of printable ASCII"):
         read_token({"FLEETPS_TOKEN_FILE": str(file)})
+
+
+def test_where_the_servers_own_metrics_are(rig, address):
+    def targets():
+        return httpx.get(f"http://{address}/targets").json()
+
+    assert targets() == []
+    rig.assemble()
+    assert targets() == [{"targets": ["10.0.0.2:s0"], "labels": {"role": "server", "rank": "0"}}]
+    rig.service.stop("enough")
+    rig.service.heartbeat("s0", "exited")
+    assert targets() == []
