@@ -29,5 +29,5 @@ for library in pyarrow/lib*.so; do
         fi
     done
 done
-find numpy numpy.libs pyarrow zstandard pydantic_core PIL paddle/libs/libdnnl.so.3 -type f -name '*.so*' \
-    -exec strip --strip-unneeded {} +
+find PIL numpy numpy.libs psutil pyarrow pydantic_core xxhash yaml zstandard paddle/libs/libdnnl.so.3 \
+    -type f -name '*.so*' -exec strip --strip-unneeded {} +

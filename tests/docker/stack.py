@@ -22,7 +22,7 @@ OWNER = 10001
 COMPOSES = (("docker", "compose"), ("docker-compose",))
 _OPTIONS = (
     "--set data.synthetic.rows=200_000 --set data.synthetic.test_rows=40_000 "
-    "--set cluster.heartbeat=0.5 --set observe.progress_seconds=2"
+    "--set cluster.deadlines.rendezvous=120 --set observe.progress_seconds=2"
 )
 
 
@@ -140,7 +140,7 @@ class Stack:
                 trust_env=False,
             )
             return dict(answer.json()) if answer.status_code == httpx.codes.OK else None
-        except (httpx.HTTPError, IndexError):
+        except (httpx.HTTPError, IndexError, OSError):
             return None
 
     def _token(self) -> str:
