@@ -55,9 +55,9 @@ def test_paddle_loads_and_its_packages_are_those_of_the_lock_file(
     engine: Engine, images: dict[str, str]
 ) -> None:
     script = (
-        "import json, importlib.metadata as m, paddle, pyarrow.parquet;"
+        "import json, sysconfig, importlib.metadata as m, paddle, pyarrow.parquet;"
         "print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version"
-        " for d in m.distributions()}))"
+        " for d in m.distributions(path=[sysconfig.get_paths()['purelib'], '/opt/fleetps'])}))"
     )
     text = output(engine, images["fleetps"], "python", "-c", script)
     installed = json.loads(text.splitlines()[-1])
