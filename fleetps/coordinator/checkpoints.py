@@ -11,14 +11,12 @@ from fleetps.coordinator.base import Base
 from fleetps.coordinator.groups import begun_waiting
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member
-from fleetps.coordinator.messages import SAVE_ERROR, Chore, Flush, Slice
-from fleetps.coordinator.progress import Progress, merged
-from fleetps.coordinator.reports import CheckpointStatus, EpochResult
-from fleetps.coordinator.saved import SavedCheckpoints, done_slices
+from fleetps.coordinator.messages import SAVE_ERROR, Chore, Flush
+from fleetps.coordinator.present import present_progress
+from fleetps.coordinator.progress import Progress
+from fleetps.coordinator.reports import CheckpointStatus
+from fleetps.coordinator.saved import SavedCheckpoints
 from fleetps.coordinator.schema import CheckpointRow, JobRow
-from fleetps.coordinator.skipped import skipped_slices
-from fleetps.coordinator.splits import whole_and_open
-from fleetps.coordinator.task_maker import TRAIN_SPLIT
 from fleetps.coordinator.task_queue import TaskQueue
 from fleetps.coordinator.upkeep import Upkeep
 
@@ -28,8 +26,8 @@ _MINUTE = 60.0
 
 class Checkpointing:
     def __init__(self, base: Base, life: Lifecycle, queue: TaskQueue) -> None:
+        self._base = base
         self._job = base.job
-        self._dataset = base.dataset
         self._store = base.store
         self._workers = base.workers
         self._events = base.events
@@ -141,7 +139,7 @@ class Checkpointing:
     def choose_saver(self, saver: Member) -> None:
         """All have flushed."""
         attempt = self._attempt()
-        progress = self.progress(self._life.row)
+        progress = present_progress(self._base, self._life.row)
         self._saved.change(
             attempt.number,
             saver=saver.instance,
@@ -220,41 +218,6 @@ class Checkpointing:
         if attempt is None:
             raise LookupError("no checkpoint is being taken")
         return attempt
-
-    # -- what --
-
-    def progress(self, row: JobRow) -> Progress:
-        """What is done at this moment, when no task is held."""
-        files = {
-            str(self._dataset.shard_path(shard)): shard.file
-            for shard in self._dataset.split(TRAIN_SPLIT).shards
-        }
-        rows, loss_sum = self._store.train_sums(row.epoch)
-        whole, begun, skipped = self._past(row.epoch)
-        left_out = sum(piece.count for piece in skipped)
-        progress = Progress(
-            seed=self._job.job.seed,
-            epoch=row.epoch,
-            goes_on="evaluate" if row.goes_on == "evaluate" else "train",
-            done=merged(whole),
-            begun=tuple(begun),
-            skipped=merged(skipped),
-            rows=row.epoch * self._dataset.split(TRAIN_SPLIT).rows + rows + left_out,
-            loss_sum=loss_sum,
-            train_seconds=row.train_seconds,
-            history=tuple(EpochResult.model_validate_json(text) for text in self._store.epochs()),
-        )
-        return progress.renamed(files)
-
-    def _past(self, epoch: int) -> tuple[list[Slice], list[Slice], list[Slice]]:
-        """What is done, what remains of slices that are done to some row, and what is left out.
-
-        Of a slice that is done to some row, what is left out counts as done.
-        """
-        skipped = skipped_slices(self._store, epoch)
-        parts = [piece for piece in skipped if piece.count < piece.rows]
-        whole, begun = whole_and_open([*done_slices(self._store, epoch), *parts])
-        return whole, begun, [piece for piece in skipped if piece not in parts]
 
     # -- afterwards --
 
