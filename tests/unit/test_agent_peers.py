@@ -27,14 +27,14 @@ from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
 
 def repeat(call: Callable[[], object]) -> None:
-    """Call until it raises, at most 20 s."""
+    """Call until it raises, at most 60 s."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         call()
 
 
 def repeat_until(true: Callable[[], bool]) -> None:
-    """At most 20 s."""
+    """At most 60 s."""
     deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
