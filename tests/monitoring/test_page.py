@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from live_job import LiveJob, needs
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from running_job import one
 
 # One process has the job for all tests.
@@ -72,9 +72,15 @@ class Visit:
         assert self.complaints == []
 
 
-def tile(page: Page, name: str) -> str:
+def _tile(page: Page, name: str) -> Locator:
     pair = page.locator("#tiles > div", has=page.locator("dt", has_text=re.compile(f"^{name}$")))
-    return pair.locator("dd").inner_text()
+    return pair.locator("dd")
+
+
+def _of_kind(page: Page, kind: str) -> Locator:
+    """Rows of the table of events."""
+    exactly = page.locator(".pill", has_text=re.compile(f"^{kind}$"))
+    return page.locator("#events tbody tr", has=exactly)
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -88,8 +94,8 @@ def test_the_page_is_complete_and_accessible_everywhere(
     expect(page.locator("#workers tbody tr")).to_have_count(2)
     expect(page.locator("#servers tbody tr")).to_have_count(2)
     expect(page.locator("#workers-count")).to_have_text("2 of 2")
-    assert re.match(r"0\.\d{4}", tile(page, "AUC"))
-    assert "rows, pause" in tile(page, "last checkpoint")
+    assert re.match(r"0\.\d{4}", _tile(page, "AUC").inner_text())
+    assert "rows, pause" in _tile(page, "last checkpoint").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.screenshot(path=artifacts / f"page-{look}.png", full_page=True)
     found = Axe().run(page)
@@ -107,13 +113,13 @@ def test_numbers_change_and_a_killed_worker_shows(
     expect(bar).not_to_have_attribute("aria-valuetext", str(before), timeout=_MILLISECONDS)
     lost = live_job.status().workers_lost
     one("fleetps.training.worker", env="FLEETPS_RANK=0").kill()
-    event = page.locator("#events tbody tr", has_text="worker-lost").first
+    expect(_tile(page, "workers lost")).to_contain_text(str(lost + 1), timeout=_MILLISECONDS)
+    event = _of_kind(page, "worker-lost").first
     expect(event).to_contain_text("killed by SIGKILL", timeout=_MILLISECONDS)
     expect(event).to_contain_text("worker 0")
-    assert tile(page, "workers lost").startswith(str(lost + 1))
     page.screenshot(path=artifacts / "page-worker-lost.png", full_page=True)
     page.get_by_label("only trouble").check()
-    expect(page.locator("#events tbody tr", has_text="registered").first).to_be_hidden()
+    expect(_of_kind(page, "running").first).to_be_hidden()
     expect(event).to_be_visible()
     visit.end(live_job)
 
@@ -137,9 +143,7 @@ def test_the_page_outlives_the_coordinator(
     expect(notice).to_have_count(0)
     points = page.locator("#loss .line").get_attribute("points")
     coordinator.kill()
-    expect(page.locator("#events tbody tr", has_text="restarted").first).to_be_visible(
-        timeout=_MILLISECONDS
-    )
+    expect(_of_kind(page, "restarted").first).to_be_visible(timeout=_MILLISECONDS)
     before = str(page.locator("#progress").get_attribute("aria-valuetext"))
     expect(page.locator("#progress")).not_to_have_attribute(
         "aria-valuetext", before, timeout=_MILLISECONDS

@@ -158,9 +158,10 @@ def test_the_coordinator_and_both_servers_are_scraped(
         ("fleetps", None, "up"), ("fleetps-servers", "0", "up"), ("fleetps-servers", "1", "up"),
     }  # fmt: skip
     assert prometheus.values("fleetps_rows_to_train") == {"": ROWS * EPOCHS}
-    assert prometheus.values('fleetps_members{state=~"running|serving"} > 0') == {
-        "role=server,state=serving": 2, "role=worker,state=running": 2,
-    }  # fmt: skip
+    everybody = {"role=server,state=serving": 2, "role=worker,state=running": 2}
+    members = 'fleetps_members{state=~"running|serving"} > 0'
+    # Another test may have killed one, which is started again.
+    wait_until(lambda: prometheus.values(members) == everybody, _SECONDS, "all members")
     before = prometheus.values("fleetps_rows_trained")[""]
     wait_until(
         lambda: prometheus.values("fleetps_rows_trained")[""] > before, _SECONDS, "more rows"
@@ -190,7 +191,10 @@ def test_every_panel_can_be_drawn_and_every_rule_works(prometheus: Prometheus) -
         return [f"{one['name']}: {one}" for one in states if one["health"] != "ok"]
 
     wait_until(lambda: not trouble(), _SECONDS, "rules", lambda: str(trouble()))
-    assert prometheus.values("fleetps:members:missing") == {"role=server": 0, "role=worker": 0}
+    nobody = {"role=server": 0, "role=worker": 0}
+    wait_until(
+        lambda: prometheus.values("fleetps:members:missing") == nobody, _SECONDS, "all members"
+    )
 
 
 def test_a_killed_worker_is_an_alert(prometheus: Prometheus) -> None:
