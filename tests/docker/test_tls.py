@@ -46,14 +46,13 @@ def test_it_trains_and_refuses_strangers(
             assert "certificate required" in stranger.says(f"{talk} -connect {peer}:7443")
         # One of this job's authority, but of another role.
         server = f"{talk} -connect tls-server-0-proxy:7443 {known}"
-        assert "200 OK" not in stranger.says(f"{server} /certs/coordinator.pem")
-        assert "200 OK" in stranger.says(f"{server} /certs/worker.pem")
+        assert "alert internal error" in stranger.says(f"{server} /certs/coordinator.pem")
+        assert "alert" not in stranger.says(f"{server} /certs/worker.pem")
         # One of an authority of its own.
         own = "make_certs.sh /tmp/own worker > /dev/null"
         said = stranger.says(
             f"{own}; {talk} -connect tls-server-0-proxy:7443 -cert /tmp/own/worker.pem"
         )
-        assert "200 OK" not in said
         assert "unknown ca" in said
         # What is behind the proxies listens to nobody else.
         for address in ("tls-server-0-proxy/6174", "tls-coordinator-proxy/7000"):
