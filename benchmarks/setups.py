@@ -62,6 +62,8 @@ SETUPS = (
     Setup("1s2w, async", workers=2, threads=1),
     Setup("1s2w, sync", workers=2, threads=1, mode="sync"),
     Setup("1s1w, reading zstd", reading=True),
+    Setup("1s1w, 1 thread", threads=1),
+    Setup("1s1w, 1 thread, reading zstd", threads=1, reading=True),
     Setup("1s1w, no step hook", hook=False),
 )
 
@@ -72,6 +74,7 @@ GOALS = (
     ("local on one core", "1s1w, a core each", "local, one core", 0.8),
     ("sync of async, 2 workers", "1s2w, sync", "1s2w, async", 0.7),
     ("zstd shards of memory", "1s1w, reading zstd", "1s1w, batch 512", 0.95),
+    ("zstd of memory, 1 thread", "1s1w, 1 thread, reading zstd", "1s1w, 1 thread", 0.95),
     ("with step hook of without", "1s1w, batch 512", "1s1w, no step hook", 0.99),
 )
 
