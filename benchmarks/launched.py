@@ -116,7 +116,7 @@ class Job:
         psutil.wait_procs([agent], seconds)
         left = environ.get("ROLE") == "WORKER" and number == signal.SIGTERM
         if left or ours:
-            del environ["FLEETPS_INSTANCE"]
+            environ.pop("FLEETPS_INSTANCE", None)
             with (self._output / "others.out").open("ab") as words:
                 process = subprocess.Popen(
                     command, cwd=auc.ROOT, env=environ, stdout=words, stderr=words

@@ -45,7 +45,7 @@ SETTINGS: dict[str, object] = {
     "data.task_rows": 10_000,
     "model.params": "{hidden: [32, 16]}",
     "tables.embedding.dim": 9,
-    "checkpoint.every": "{epochs: 1, minutes: 0.25}",
+    "checkpoint.every": "{epochs: null, minutes: 1}",
 }
 
 
