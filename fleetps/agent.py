@@ -15,7 +15,7 @@ from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.local import LocalAgent
 from fleetps.agents.member import POLL_SECONDS, Member
 from fleetps.agents.membership import OVER, end_of, state_of
-from fleetps.agents.server import ServerAgent
+from fleetps.agents.server import ServerAgent, check_server_place
 from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.access import read_token
 from fleetps.coordinator.client import CoordinatorClient
@@ -114,6 +114,8 @@ def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
     address = coordinator_address(role)
     if not role.servers:
         with stop.interrupting():
+            if role.kind == "server":
+                check_server_place(job, role)  # a mistake of its own is told whoever else is there
             job = _as_large(job, address)
     member = kind(job, role, address, stop, _patience(job, role))
     with ExitStack() as stack:

@@ -130,11 +130,8 @@ class _Launch:
         """Raise, after everything has been ended, what went other than well."""
         if self._stop.signal is not None:
             raise self._stopped(fleet)
-        try:
-            self._host.keep()
-        except FleetError:
-            fleet.end(_FAILED_SECONDS, self._stop.hurry)
-            raise
+        # Without it nothing can be ended with care: rows can't be returned, nor anything be saved.
+        self._host.keep()
         fleet.restart_due()
         agent = fleet.failed()
         if agent is not None and not self._goes_on(agent, fleet, view):

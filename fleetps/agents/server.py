@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import EXIT_USER, FleetError, Stopped, TryAgain
+from fleet_config.job import Job
+from fleet_config.roles import Role
 from fleetps.agents.child_env import Place
 from fleetps.agents.load import Load
 from fleetps.agents.member import Member
@@ -26,29 +28,39 @@ _LEAVING_SECONDS = 1.0
 _PORT_SECONDS = 5.0
 
 
+def check_server_place(job: Job, role: Role) -> None:
+    """Return when the server's own address is one of this machine and its port is free.
+
+    Raises:
+        UserError: it is not of this machine.
+        TryAgain: it can't be resolved or used, also after a while.
+    """
+    host, port = parse_endpoint(role.endpoint or "", "the server's own address")
+    since = time.monotonic()
+    deadline = since + job.cluster.deadlines.rendezvous
+    while True:
+        try:
+            return check_free(host, port)
+        except UnresolvedHost as error:
+            # In a cluster a name may appear a while after the process that it names.
+            if time.monotonic() > deadline:
+                raise
+            _log.warning("%s", error)
+            time.sleep(_DNS_SECONDS)
+        except TryAgain:
+            # A server that was there before may just be ending; a large one takes its time.
+            if time.monotonic() > since + _PORT_SECONDS:
+                raise
+            time.sleep(_ASK_SECONDS)
+
+
 class ServerAgent(Member):
     kind: ClassVar[MemberRole] = "server"
     _port: ServerPort
     _load: Load
 
     def check_place(self) -> None:
-        host, port = parse_endpoint(self.role.endpoint or "", "the server's own address")
-        since = time.monotonic()
-        deadline = since + self.job.cluster.deadlines.rendezvous
-        while True:
-            try:
-                return check_free(host, port)
-            except UnresolvedHost as error:
-                # In a cluster a name may appear a while after the process that it names.
-                if time.monotonic() > deadline:
-                    raise
-                _log.warning("%s", error)
-                time.sleep(_DNS_SECONDS)
-            except TryAgain:
-                # A server that was there before may just be ending; a large one takes its time.
-                if time.monotonic() > since + _PORT_SECONDS:
-                    raise
-                time.sleep(_ASK_SECONDS)
+        check_server_place(self.job, self.role)
 
     def place(self) -> Place:
         endpoint = parse_endpoint(self._endpoint(), "the server's endpoint")

@@ -20,7 +20,7 @@ FLEETPS = (sys.executable, "-c", "from fleetps.cli import main; main()")
 TRAIN = (sys.executable, str(ROOT / "train.py"))
 
 # The longest that the end of all processes may take, whatever caused it.
-END_SECONDS = 15.0
+END_SECONDS = 45.0
 # The longest that a small job may take to get going on a busy machine.
 START_SECONDS = 120.0
 

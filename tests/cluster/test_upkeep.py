@@ -61,7 +61,7 @@ def test_a_job_whose_directory_is_lost(tmp_path: Path) -> None:
     nobody_left()
     kinds = Counter(event["kind"] for event in events(run_dir))
     assert kinds["resumed"] == 1
-    assert kinds["mirrored"] >= 2
+    assert kinds["mirrored"] >= 1
     assert not {"mirror-failed", "deltas-failed", "upkeep-failed"} & kinds.keys()
     result = json.loads((run_dir / "result.json").read_text())
     assert [epoch["train_rows"] for epoch in result["history"]] == [ROWS] * EPOCHS
