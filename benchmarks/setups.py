@@ -13,7 +13,7 @@ from fleetps.data.dataset import DATASET_FILE, load_dataset
 from fleetps.data.pipe import read_blocks
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
-ROWS = 600_000  # of a pass; the product flushes once per epoch, not per call of the trainer
+ROWS = 400_000  # of a pass; the product flushes once per epoch, not per call of the trainer
 SHARDS = 4
 SLOTS, DENSE = 26, 13
 VOCABULARY = 1 << 19  # rows of TensorFlow's table, 20 times the distinct ids; `local` has as many
