@@ -116,6 +116,7 @@ def gradients_by_products(program: Any, ones: Any) -> None:
 
     Symptom: `addmm_grad` sums the columns of the input's gradient, where that is one row, one
     number at a time, copies it where it isn't, and multiplies the others with 1: 8 % of a step.
+    An input of another shape, such as a column, is left alone.
 
     Args:
         ones: [batch, 1] float32, a variable that is made before backward begins.
@@ -126,12 +127,15 @@ def gradients_by_products(program: Any, ones: Any) -> None:
         if op.type != "addmm_grad" or (op.attr("Alpha"), op.attr("Beta")) != (1.0, 1.0):
             continue
         inputs = {name: block.var(op.input(name)[0]) for name in ("Input", "X", "Y", "Out@GRAD")}
-        above = inputs["Out@GRAD"]
+        above, (columns,) = inputs["Out@GRAD"], inputs["Y"].shape[1:]
+        row, whole = (1, columns), (inputs["X"].shape[0], columns)
+        if tuple(inputs["Input"].shape) not in (row, whole):
+            continue
         products = {
             "X@GRAD": (above, inputs["Y"], False, True),
             "Y@GRAD": (inputs["X"], above, True, False),
         }
-        if inputs["Input"].shape[0] == 1:
+        if tuple(inputs["Input"].shape) == row:
             products["Input@GRAD"] = (ones, above, True, False)
         else:
             for name in op.output("Input@GRAD"):

@@ -124,3 +124,24 @@ def test_gradients_by_products_and_relu_by_clip_are_the_same(static: None) -> No
     after = executor.run(program, feed=feed, fetch_list=[loss, *gradients])
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[2], [1, 1], [-1, 1]])
+def test_gradients_by_products_leave_other_inputs_alone(static: None, shape: list[int]) -> None:
+    x = paddle.static.data("x", [-1, 3], "float32")
+    ones = paddle.ones_like(x[:, :1])
+    added = x[:, :1] * 2.0 if shape[0] < 0 else paddle.static.create_parameter(shape, "float32")
+    added.stop_gradient = False
+    weight = paddle.static.create_parameter([3, 2], "float32")
+    loss = paddle.sum(paddle.addmm(added, x, weight) ** 2)
+    gradients = paddle.static.gradients([loss], [added, weight])
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(paddle.static.default_startup_program())
+    feed = {"x": np.arange(15.0, dtype="float32").reshape(5, 3)}
+    before = executor.run(feed=feed, fetch_list=gradients)
+    program = loss.block.program
+    paddle_graph.gradients_by_products(program, ones)
+    for one, other in zip(
+        before, executor.run(program, feed=feed, fetch_list=gradients), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
