@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import statistics
-import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from types import TracebackType
 
 import psutil
 from launched import AGENT, COORDINATOR, Job
 
 from fleetps.coordinator.reports import Status
+from fleetps.system.regularly import regularly
 
 _PROGRESS_SECONDS = 0.5
 _MEMORY_SECONDS = 10.0
@@ -53,34 +53,23 @@ class Thirds:
 class Sampler:
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self._moved: list[float] = []  # when rows were handled
         self._last: tuple[int, ...] = ()
+        self._weighed = 0.0
         self._memory: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
 
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with regularly(self._look, _PROGRESS_SECONDS, "sampler"):
+            yield
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        weighed = 0.0
-        while not self._ends.wait(_PROGRESS_SECONDS):
-            status = self._job.status()
-            if status is not None and self._advanced(status):
-                self._moved.append(time.monotonic())
-            if time.monotonic() - weighed >= _MEMORY_SECONDS:
-                weighed = time.monotonic()
-                self._weigh()
+    def _look(self) -> None:
+        status = self._job.status()
+        if status is not None and self._advanced(status):
+            self._moved.append(time.monotonic())
+        if time.monotonic() - self._weighed >= _MEMORY_SECONDS:
+            self._weighed = time.monotonic()
+            self._weigh()
 
     def _advanced(self, status: Status) -> bool:
         """Whether more rows of the same phase were handled, or a later phase has begun."""

@@ -200,7 +200,8 @@ def run(options: argparse.Namespace, place: Path) -> bool:
     job.wait("the first checkpoint", lambda status: status.checkpoint.number >= 1)
     print("disturbed from now on", flush=True)
     start = time.monotonic()
-    with Sampler(job) as sampler:
+    sampler = Sampler(job)
+    with sampler.running():
         outcomes = soak(job, faults, sampler)
         minutes = (time.monotonic() - start) / 60
         code = job.exit_code(options.minutes * 60)

@@ -15,6 +15,7 @@ from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.local import LocalAgent
 from fleetps.agents.member import POLL_SECONDS, Member
 from fleetps.agents.membership import OVER, end_of, state_of
+from fleetps.agents.paddle_process import label_of
 from fleetps.agents.server import ServerAgent, check_server_place
 from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.access import read_token
@@ -162,7 +163,7 @@ def _joined(member: Member, role: Role, host: HostedCoordinator | None, stack: E
     launchers show one process or the other.
     """
     job, membership = member.job, member.membership
-    name = f"{membership.kind}-{membership.rank}"
+    name = label_of(membership)
     set_up_logging(job.observe.log_format, name)
     stack.enter_context(relayed(job, name))
     if host is None and not (

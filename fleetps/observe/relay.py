@@ -11,16 +11,15 @@ import logging
 import os
 import stat
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 
 from fleet_config.job import Job
 from fleetps.logbook.line import LEVELS, parse
 from fleetps.system.growing import GrowingFile
 from fleetps.system.logtail import is_noise
+from fleetps.system.regularly import regularly
 from fleetps.system.rundir import RunDirectory
 
 _log = logging.getLogger("paddle")
@@ -33,38 +32,20 @@ def relayed(job: Job, name: str) -> Iterator[None]:
     if job.observe.log_format != "json" or _is_file(sys.stdout.fileno()):
         yield
         return
-    relay = _Relay(RunDirectory(job.run_dir).logs / f"{name}.log")
-    try:
+    log = RunDirectory(job.run_dir).logs / f"{name}.log"
+    file = GrowingFile(log, log.stat().st_size if log.exists() else 0)
+
+    def pass_on() -> None:
+        for text in file.lines():
+            if not is_noise(text):
+                _record(text)
+
+    with regularly(pass_on, _POLL_SECONDS, "relay"):
         yield
-    finally:
-        relay.close()
 
 
 def _is_file(descriptor: int) -> bool:
     return stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-
-class _Relay:
-    def __init__(self, log: Path) -> None:
-        self._file = GrowingFile(log, log.stat().st_size if log.exists() else 0)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """After the last line."""
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(_POLL_SECONDS):
-            self._pass_on()
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        for text in self._file.lines():
-            if not is_noise(text):
-                _record(text)
 
 
 def _record(text: str) -> None:

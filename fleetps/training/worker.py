@@ -50,7 +50,7 @@ from fleetps.training.pulse import Pulse
 from fleetps.training.reporter import Reporter
 from fleetps.training.schedule import factor
 from fleetps.training.snapshot import not_finite
-from fleetps.training.status_file import STATUS_FILE, StatusFile
+from fleetps.training.status_file import STATUS_FILE, status_file
 from fleetps.training.step_hook import StepHook
 
 log = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ def _work_alone() -> None:
     job, dataset = child.load(0)
     instance = os.environ["FLEETPS_INSTANCE"]
     service = JobService(job, dataset, local=True)
-    with StatusFile(service, Path(STATUS_FILE)):
+    with status_file(service, Path(STATUS_FILE)):
         service.register("worker", instance, "localhost", 0, job.digest())
         Worker(job, dataset, service, instance, LocalEngine()).run()
         service.heartbeat(instance, "exited")
