@@ -4,8 +4,10 @@ It runs no Paddle itself but watches over the one process that does, so that it 
 to the coordinator, to signals, and to the death of its child.
 """
 
+import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from fleet_config.endpoints import Endpoint, parse_endpoint
@@ -16,6 +18,7 @@ from fleetps.agents.local import LocalAgent
 from fleetps.agents.member import POLL_SECONDS, Member
 from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.agents.paddle_process import label_of
+from fleetps.agents.restart_policy import RESTART, restart_policy
 from fleetps.agents.server import ServerAgent, check_server_place
 from fleetps.agents.worker import WorkerAgent
 from fleetps.coordinator.access import read_token
@@ -28,6 +31,8 @@ from fleetps.observe.logs import set_up_logging
 from fleetps.observe.relay import relayed
 from fleetps.system.rundir import RunDirectory
 from fleetps.system.signals import StopRequest
+
+_log = logging.getLogger(__name__)
 
 # For a coordinator beside server 0, which never comes back.
 _PATIENCE_BESIDE_SERVER_SECONDS = 8.0
@@ -81,7 +86,8 @@ def _run_local(job: Job, stop: StopRequest) -> None:
 
 
 def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
-    host = HostedCoordinator(job, os.environ)
+    stays = restart_policy() == "always"
+    host = HostedCoordinator(job, os.environ, stays=stays)
     try:
         with shown(job) as display, relayed(job, "coordinator"):
             with stop.interrupting():
@@ -90,6 +96,8 @@ def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
                 host.start(_bind(role.coordinator or ""))
             with JobView(host.client, display).running() as view:
                 _watch_coordinator(job, host, view, stop)
+                if stays:
+                    _stay(stop, host.keep)
     finally:
         host.end(job.cluster.deadlines.stop, lambda: stop.signal is not None)
 
@@ -124,6 +132,16 @@ def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
         member.on_tick = host.keep if host is not None else member.on_tick
         member.on_joined = lambda: _joined(member, role, host, stack)
         member.run()
+    if restart_policy() == "always":
+        _stay(stop)
+
+
+def _stay(stop: StopRequest, tick: Callable[[], None] = lambda: None) -> None:
+    """The job is done. Ending would be to be started again, and to begin it anew."""
+    _log.info("the job is done; this process stays until it is stopped (%s=always)", RESTART)
+    while stop.signal is None:
+        tick()
+        time.sleep(POLL_SECONDS)
 
 
 def _as_large(job: Job, coordinator: str) -> Job:

@@ -15,6 +15,7 @@ from fleetps.agents import paddle_launcher
 from fleetps.agents.counting import count_addresses
 from fleetps.exits import exit_code_of
 from fleetps.observe.logs import set_up_logging
+from fleetps.system.pulse_file import agent_pulse
 from fleetps.system.signals import StopRequest
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,11 @@ def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> 
     Without a role: train locally, in one process without servers.
     """
     set_up_logging("text")
+    with agent_pulse():
+        return _play(config, overrides, log_format)
+
+
+def _play(config: str, overrides: Sequence[str], log_format: str | None) -> int:
     role = resolve_role(os.environ)
     extra = [f"observe.log_format={log_format}"] if log_format else []
     job = load_job(config, [*overrides, *extra, *sizes_of(role)])

@@ -45,8 +45,10 @@ _END_SECONDS = 4.0
 class HostedCoordinator:
     """Start it, watch it, and end it after everybody has heard how the job ended."""
 
-    def __init__(self, job: Job, env: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, env: Mapping[str, str], *, stays: bool = False) -> None:
+        """`stays`: it goes on serving when the job is done."""
         self._job = job
+        self._stays = stays
         self._run = RunDirectory(job.run_dir)
         self._env = env
         self._child: Child | None = None
@@ -74,7 +76,7 @@ class HostedCoordinator:
         address_file = self._run.path / ADDRESS_FILE
         address_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "fleetps.coordinator", "--job", str(self._run.job_file)]
-        command += ["--bind", bind, *(["--again"] if again else [])]
+        command += ["--bind", bind, *(["--again"] * again), *(["--stay"] * self._stays)]
         log = self._run.logs / "coordinator.log"
         child = self._child = Child("coordinator", command, log=log, env=self._env)
         self._restarts.began()

@@ -149,7 +149,8 @@ class Member:
         """In one generation; whether the job is over."""
         try:
             with self._stop.interrupting():
-                self._wait_for_servers()
+                if not self._servers_come():
+                    return True
             child = self._running = self._start()
             while self._supervise(child):
                 self._restarts.again()
@@ -171,12 +172,15 @@ class Member:
             self.check_place()
             self.membership.begin_again(self._address)
 
-    def _wait_for_servers(self) -> None:
+    def _servers_come(self) -> bool:
+        """Wait for them; False: the job is done, and nobody is needed any more."""
         # The coordinator's own deadline comes first: it names who is missing, and tells everybody.
         deadline = time.monotonic() + self.job.cluster.deadlines.rendezvous + self._patience
         while not self.membership.servers:
             self.membership.check_coordinator()
             end = self.membership.end_heard()
+            if end is not None and end.job == "done":
+                return False
             if end is not None:
                 raise end_of(end)
             if time.monotonic() > deadline:
@@ -185,6 +189,7 @@ class Member:
             self.membership.meet()
             self.on_tick()
             time.sleep(POLL_SECONDS)
+        return True
 
     def _start(self) -> Child:
         child = start_paddle(self.job, self.place(), self.membership)

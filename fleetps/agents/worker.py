@@ -4,11 +4,12 @@ import logging
 import signal
 from typing import ClassVar
 
-from fleet_config.errors import EXIT_STOPPED, EXIT_USER, FleetError
+from fleet_config.errors import EXIT_STOPPED, EXIT_USER, FleetError, Stopped
 from fleet_config.job import Job
 from fleetps.agents.child_env import Place
 from fleetps.agents.load import Load
 from fleetps.agents.member import Member
+from fleetps.agents.restart_policy import restart_policy
 from fleetps.coordinator.reports import MemberRole
 from fleetps.memory import check_worker_memory
 from fleetps.system.process import Child, end_all
@@ -93,9 +94,16 @@ class WorkerAgent(Member):
         end_all([child], 0)
 
     def leave_job(self, child: Child | None) -> None:
-        """The others go on without it; in mode sync they begin again, best from a checkpoint."""
-        if child is None:
-            return
+        """The others go on without it; in mode sync they begin again, best from a checkpoint.
+
+        That is no failure. But who starts workers again is not to take it for the end of the job.
+        """
+        if child is not None:
+            self._end_while_others_go_on(child)
+        if restart_policy():
+            raise Stopped(f"{self.membership.name} was asked to stop ({self._stop.reason})")
+
+    def _end_while_others_go_on(self, child: Child) -> None:
         if self._in_sync():
             self.membership.wait_for_checkpoint(f"{self.membership.name} was asked to stop")
             end_all([child], _LEAVING_SECONDS)

@@ -31,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="all processes of the job were ended: go on from its last checkpoint",
     )
+    parser.add_argument(
+        "--stay", action="store_true", help="a job that is done stays so, and this goes on serving"
+    )
     options = parser.parse_args(arguments)
     set_up_logging("text", "coordinator")
     try:
@@ -43,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             token=read_token(os.environ),
             new=options.new,
             again=options.again,
+            stays=options.stay,
         )
     except FleetError as error:
         _log.error("%s", error)

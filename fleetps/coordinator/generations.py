@@ -163,6 +163,8 @@ class Generations:
             self._events.add("created", COORDINATOR, f"job {self._job.job.name}")
             if not local:
                 self._begin_afresh()
+        elif row.state == "done":
+            self._events.add("restarted", COORDINATOR, "the job is done, and stays so")
         elif again or row.state not in ("waiting", "running"):
             self._begin_again()
         else:

@@ -32,10 +32,11 @@ _OF_A_RUN = (
 _log = logging.getLogger(__name__)
 
 
-def open_store(run_dir: Path, job: Job, *, new: bool, again: bool) -> Store:
+def open_store(run_dir: Path, job: Job, *, new: bool, again: bool, stays: bool = False) -> Store:
     """Go on with the state in `run_dir` if it is this job's and unfinished; otherwise begin anew.
 
     `again`: all processes that worked with it have ended.
+    `stays`: the state of a finished run is this job's too.
     """
     path = run_dir / STATE_FILE
     try:
@@ -47,7 +48,7 @@ def open_store(run_dir: Path, job: Job, *, new: bool, again: bool) -> Store:
         ) from error
     finished = False
     if path.exists() and not new and (store := _readable(path, again)) is not None:
-        if _goes_on(store, job, again):
+        if _goes_on(store, job, again=again, stays=stays):
             return store
         row = store.job()
         finished = row is not None and row.state == "done"
@@ -66,12 +67,14 @@ def _readable(path: Path, again: bool) -> Store | None:
         return None
 
 
-def _goes_on(store: Store, job: Job, again: bool) -> bool:
+def _goes_on(store: Store, job: Job, *, again: bool, stays: bool) -> bool:
     row = store.job()
     if row is None:
         return True
-    if row.digest != job.digest() or row.state == "done":
+    if row.digest != job.digest():
         return False
+    if row.state == "done":
+        return stays
     if "sync" in job.mode_names and row.workers != job.cluster.workers:
         return False  # its tasks are cut for another number of workers
     if row.state in ("waiting", "running") and not again:

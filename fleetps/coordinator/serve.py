@@ -35,25 +35,42 @@ _LAST_PORT = 65535
 
 
 def serve(
-    job: Job, dataset: Dataset, *, bind: str, token: str | None, new: bool, again: bool = False
+    job: Job,
+    dataset: Dataset,
+    *,
+    bind: str,
+    token: str | None,
+    new: bool,
+    again: bool = False,
+    stays: bool = False,
 ) -> int:
-    """Serve until the job is over and everybody has left, or SIGTERM; the exit code."""
+    """Serve until the job is over and everybody has left, or SIGTERM; the exit code.
+
+    `stays`: a job that is done is no reason to end.
+    """
     with listen(bind, token) as sock, only_coordinator(job.run_dir):
-        service = JobService(job, dataset, new=new, again=again, clock=RunningClock())
+        service = JobService(job, dataset, new=new, again=again, stays=stays, clock=RunningClock())
         try:
             _write_address(job.run_dir / ADDRESS_FILE, sock)
-            return _Process(service, sock, token, _curves(job)).run()
+            return _Process(service, sock, token, _curves(job), stays=stays).run()
         finally:
             service.close()
 
 
 class _Process:
     def __init__(
-        self, service: JobService, sock: socket.socket, token: str | None, curves: Curves | None
+        self,
+        service: JobService,
+        sock: socket.socket,
+        token: str | None,
+        curves: Curves | None,
+        *,
+        stays: bool,
     ) -> None:
         self._service = service
         self._sock = sock
         self._curves = curves
+        self._stays = stays
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         config = uvicorn.Config(
             make_app(service, token),
@@ -115,7 +132,7 @@ class _Process:
 
     def _all_over(self) -> bool:
         """Over, everybody gone, and a little more."""
-        if not self._service.ended():
+        if not self._service.ended() or (self._stays and self._service.status().job == "done"):
             return False
         self._ended_since = self._ended_since or time.monotonic()
         return time.monotonic() - self._ended_since >= _LINGER_SECONDS

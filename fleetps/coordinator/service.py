@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from fleet_config.errors import TryAgain, UserError
@@ -44,6 +43,7 @@ class JobService(WorkCalls):
     `local`: one worker in this very process and no servers; nobody sends heartbeats or calls tick.
     `new`: set the state of an earlier, unfinished run aside and do not go on with it.
     `again`: all other processes of the job have ended too, so it goes on from a checkpoint.
+    `stays`: a job that is done stays done.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class JobService(WorkCalls):
         job: Job,
         dataset: Dataset,
         *,
-        run_dir: Path | None = None,
         new: bool = False,
         again: bool = False,
+        stays: bool = False,
         local: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -61,9 +61,9 @@ class JobService(WorkCalls):
         self._job = job
         if job.evaluate.every_epochs:
             dataset.split(job.evaluate.split)  # better refused now than after an epoch
-        run_dir = run_dir or job.run_dir
+        run_dir = job.run_dir
         # A local run keeps its parameters in the process, so there is nothing to go on with.
-        store = self._store = open_store(run_dir, job, new=new or local, again=again)
+        store = self._store = open_store(run_dir, job, new=new or local, again=again, stays=stays)
         events = EventLog(store, run_dir / EVENTS_FILE, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
         self._workers = workers

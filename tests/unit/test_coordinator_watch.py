@@ -62,7 +62,8 @@ class TestDivergence:
 
     def test_without_servers_it_stops_the_job_too(self, tmp_path):
         rig = Rig(tmp_path, watch={"on_nan": "skip_task"})
-        service = JobService(rig.job, rig.dataset, run_dir=tmp_path / "local", local=True)
+        rig.service.close()
+        service = JobService(rig.job, rig.dataset, local=True)
         service.register("worker", "w0", "localhost", 0, rig.job.digest())
         task = service.lease("w0").task
         state = service.diverged("w0", task.id, "the loss became nan")
