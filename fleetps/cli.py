@@ -1,4 +1,4 @@
-"""The command line: `fleetps launch | data | doctor | status | logs | wait | checkpoint`.
+"""The command line: `fleetps launch | data | doctor | status | logs | wait | checkpoint | k8s`.
 
 Each command imports what it needs when it runs, so that `fleetps --help` answers at once.
 """
@@ -165,6 +165,19 @@ def checkpoint(arguments: tuple[str, ...]) -> int:
     from fleetps.checkpoint.commands import checkpoint as group
 
     code = group.main(list(arguments), prog_name="fleetps checkpoint", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def k8s(arguments: tuple[str, ...]) -> int:
+    """Write the Kubernetes manifests of a job."""
+    from fleetps.k8s.commands import k8s as group
+
+    code = group.main(list(arguments), prog_name="fleetps k8s", standalone_mode=False)
     return code if isinstance(code, int) else 0
 
 
