@@ -119,7 +119,7 @@ def stateful_sets(all_: Manifests) -> Iterator[str]:
             if not service["spec"].get("publishNotReadyAddresses"):
                 yield f"{title(service)}: a server couldn't find its own name before it is ready"
             if pods.owner["spec"].get("podManagementPolicy") != "Parallel":
-                yield f"{pods.where}: a server is ready only when all are there, so start them all"
+                yield f"{pods.where}: each server waits for all, so start them all"
 
 
 def disruption(all_: Manifests) -> Iterator[str]:

@@ -87,7 +87,7 @@ MISTAKES = [
     Mistake("containerPort", "which is no port of its container",
             put(COORDINATOR, f"{OF_COORDINATOR} ports 0 containerPort", 7001)),
     Mistake("a probe's port", "asks a port rpc",
-            put(SERVER, f"{OF_SERVER} readinessProbe httpGet port", "rpc")),
+            put(COORDINATOR, f"{OF_COORDINATOR} readinessProbe httpGet port", "rpc")),
     # volumes and what they are of
     Mistake("a mount of no volume", "mounts job-file",
             put(SERVER, f"{OF_SERVER} volumeMounts job name", "job-file")),

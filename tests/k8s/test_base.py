@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,19 @@ def test_the_config_map_is_named_as_kustomize_names_it(tmp_path, job_file) -> No
     rendered = render(Wanted(tmp_path / "job.yaml"))[0]
     assert rendered["metadata"]["name"] == made["metadata"]["name"]
     assert rendered["data"] == made["data"]
+
+
+def test_priorities_are_given_by_reference(tmp_path) -> None:
+    component = ROOT / "k8s" / "components" / "priority"
+    parts = (os.path.relpath(BASE, tmp_path), os.path.relpath(component, tmp_path))
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [{parts[0]}]\ncomponents: [{parts[1]}]\n"
+    )
+    objects = kustomize(tmp_path)
+    classes = load((component / "classes.yaml").read_text())
+    assert findings(objects, [title(one) for one in classes]) == []
+    missing = [sentence for sentence in findings(objects) if "PriorityClass" in sentence]
+    assert len(missing) == 3
 
 
 WANTED = {
