@@ -146,7 +146,8 @@ def accounts(all_: Manifests) -> Iterator[str]:
     for one in all_.of("RoleBinding", "ClusterRoleBinding"):
         yield f"{title(one)}: none of our accounts needs rights"
     for pods in all_.pods:
-        if not all_.knows("ServiceAccount", pods.spec.get("serviceAccountName")):
+        account = pods.spec.get("serviceAccountName")
+        if (account or pods.main) and not all_.knows("ServiceAccount", account):
             yield f"{pods.where}: its service account isn't there"
         if pods.spec.get("automountServiceAccountToken") is not False:
             yield f"{pods.where}: its pods get a token for the API"

@@ -22,7 +22,7 @@ def by_title(objects: list[Object]) -> dict[str, Object]:
     return {title(one): one for one in objects}
 
 
-def test_nothing_is_wrong_with_the_base(job_file) -> None:
+def test_nothing_is_wrong_with_the_base() -> None:
     assert findings(kustomize(BASE)) == []
 
 
@@ -35,6 +35,8 @@ def test_the_base_has_the_job_of_the_quickstart_and_this_version(job_file) -> No
     assert (BASE / "job.yaml").read_text() == job_file.read_text()
     images = yaml.safe_load((BASE / "kustomization.yaml").read_text())["images"]
     assert images == [{"name": "fleetps", "newTag": fleetps.__version__}]
+    loader = yaml.safe_load((BASE.parent / "loader.yaml").read_text())
+    assert loader["spec"]["containers"][0]["image"] == f"fleetps:{fleetps.__version__}"
 
 
 def test_the_config_map_is_named_as_kustomize_names_it(tmp_path, job_file) -> None:
@@ -48,6 +50,10 @@ def test_the_config_map_is_named_as_kustomize_names_it(tmp_path, job_file) -> No
     rendered = render(Wanted(tmp_path / "job.yaml"))[0]
     assert rendered["metadata"]["name"] == made["metadata"]["name"]
     assert rendered["data"] == made["data"]
+
+
+def test_nothing_is_wrong_with_the_loader() -> None:
+    assert findings([*kustomize(BASE), *load((BASE.parent / "loader.yaml").read_text())]) == []
 
 
 def test_priorities_are_given_by_reference(tmp_path) -> None:
