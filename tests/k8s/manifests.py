@@ -81,10 +81,18 @@ class Pods:
     @property
     def ports(self) -> dict[str, int]:
         """By name, and by number as a text where there is none."""
-        ports = [port for one in self.spec["containers"] for port in one.get("ports", [])]
+        running = [one for one in self.containers if one not in self._starters]
+        ports = [port for one in running for port in one.get("ports", [])]
         return {
             str(port.get("name", port["containerPort"])): port["containerPort"] for port in ports
         }
+
+    @property
+    def _starters(self) -> list[dict[str, Any]]:
+        """Init containers that end before the others begin; side-cars don't."""
+        return [
+            c for c in self.spec.get("initContainers", []) if c.get("restartPolicy") != "Always"
+        ]
 
     @property
     def claims(self) -> list[str]:
@@ -176,6 +184,7 @@ def _of_source(pods: Pods, source: Mapping[str, Any]) -> str:
         "metadata.namespace": pods.owner["metadata"].get("namespace", "default"),
         "status.podIP": "10.0.0.1",
         "metadata.labels['apps.kubernetes.io/pod-index']": "0",
+        "metadata.annotations['batch.kubernetes.io/job-completion-index']": "0",
     }.get(path, "text")
 
 
