@@ -118,13 +118,27 @@ def status(run: str | None, coordinator: str | None, as_json: bool) -> int:
     show_default=True,
     help="Seconds for which a job that failed may be started again.",
 )
-def wait(run: str | None, coordinator: str | None, patience: float) -> int:
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="Its job file: a mistake in it, or in the data, ends the waiting with exit code 2.",
+)
+@set_option
+def wait(
+    run: str | None,
+    coordinator: str | None,
+    patience: float,
+    config: str | None,
+    overrides: tuple[str, ...],
+) -> int:
     """Wait for the end of a job; ends with its exit code."""
+    from fleet_config.job import load_job
     from fleetps.waiting import wait as wait_for_end
 
     if run and coordinator:
         raise click.UsageError("--run and --coordinator name the job twice: give one of them")
-    return wait_for_end(coordinator or os.environ.get("COORDINATOR"), run, patience)
+    job = load_job(config, overrides) if config else None
+    return wait_for_end(coordinator or os.environ.get("COORDINATOR"), run, patience, job)
 
 
 @cli.command()

@@ -68,12 +68,9 @@ def _kept(job: Job, run: RunDirectory) -> Path | None:
 
 def ensure_dataset(job: Job, note: Callable[[str], None]) -> Dataset:
     """Make the synthetic data set if it is asked for and missing; load what is there."""
-    wanted = job.data.synthetic
-    if wanted is None or job.data.path.exists():
-        dataset = load_dataset(job.data.path)
-        if wanted is not None:
-            _check_made_as_wanted(dataset, wanted)
-        return dataset
+    wanted = to_be_made(job)
+    if wanted is None:
+        return checked_dataset(job)
     # Only here, because it brings in numpy and pyarrow.
     from fleetps.data.synthetic import SyntheticSpec, make_synthetic  # noqa: PLC0415
 
@@ -82,6 +79,23 @@ def ensure_dataset(job: Job, note: Callable[[str], None]) -> Dataset:
         f"{wanted.rows:,} training and {wanted.test_rows:,} test rows"
     )
     return make_synthetic(job.data.path, SyntheticSpec(**wanted.model_dump()))
+
+
+def to_be_made(job: Job) -> SyntheticData | None:
+    """What the data set is to be made of, if it is a synthetic one and missing."""
+    return None if job.data.path.exists() else job.data.synthetic
+
+
+def checked_dataset(job: Job) -> Dataset:
+    """The data set that is there.
+
+    Raises:
+        UserError: there is none, it is damaged, or it is not the one that the job asks for.
+    """
+    dataset = load_dataset(job.data.path)
+    if job.data.synthetic is not None:
+        _check_made_as_wanted(dataset, job.data.synthetic)
+    return dataset
 
 
 def _check_made_as_wanted(dataset: Dataset, wanted: SyntheticData) -> None:

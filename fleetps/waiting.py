@@ -7,8 +7,10 @@ import logging
 import time
 
 from fleet_config.errors import EXIT_OK, TryAgain
+from fleet_config.job import Job
 from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.newrun import checked_dataset, to_be_made
 from fleetps.statusline import client_of
 
 _log = logging.getLogger(__name__)
@@ -16,25 +18,34 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 
 
-def wait(coordinator: str | None, run: str | None, patience: float) -> int:
-    """`patience`: seconds without a running job after which nothing more is expected.
+def wait(coordinator: str | None, run: str | None, patience: float, job: Job | None = None) -> int:
+    """Until the job is done.
+
+    Args:
+        patience: seconds without a running job after which nothing more is expected.
+        job: what is to run. With a mistake in its data no coordinator would start to tell of it.
+            For the first answer it has as long as processes wait for one another.
 
     Raises:
         FleetError: how it ended otherwise.
     """
     last: TryAgain | None = None
-    heard = time.monotonic()
+    heard, patient = time.monotonic(), patience
+    if job is not None:
+        if to_be_made(job) is None:
+            checked_dataset(job)
+        patient = max(patience, job.cluster.deadlines.rendezvous)
     with client_of(coordinator, run) as client:
         while True:
             try:
                 if _is_done(client):
                     return EXIT_OK
-                last, heard = None, time.monotonic()
+                last, heard, patient = None, time.monotonic(), patience
             except TryAgain as error:
                 if last is None:
                     _log.warning("%s", error)
                 last = last or error
-                if time.monotonic() - heard > patience:
+                if time.monotonic() - heard > patient:
                     raise last from None
             time.sleep(_POLL_SECONDS)
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 import uvicorn
-from coordinator_rig import Rig, work
+from coordinator_rig import Rig, make_job, work
 from fastapi import FastAPI, Response
 from isolation import free_port
 
@@ -129,6 +129,12 @@ def test_waiting_for_the_end_of_a_job(rig, address, client, monkeypatch):
         wait(f"127.0.0.1:{port}", None, patience=0)
 
 
+def test_waiting_for_a_job_that_cannot_start(tmp_path):
+    """Nobody else could tell of the mistake."""
+    with pytest.raises(UserError, match="data: does not exist"):
+        wait("127.0.0.1:1", None, patience=0, job=make_job(tmp_path))
+
+
 def test_the_clock_over_http(tmp_path):
     mode = {"name": "bounded", "staleness": 10, "check_every": 5}
     rig = Rig(tmp_path, mode=mode)
@@ -140,7 +146,7 @@ def test_the_clock_over_http(tmp_path):
         steps = {"steps": 1, "step_seconds": 0.25, "idle_seconds": 0.0}
         client.progress("w0", task.id, 5, 1, 1.0, {"waited": 1.5, **steps})
         steps = {"steps": 3, "step_seconds": 0.75, "idle_seconds": 0.125}
-        client.progress("w0", task.id, 15, 3, 3.0, {"waited": 1.5, **steps})
+        client.progress("w0", task.id, 15, 3, 3.0, {"waited": 1.5, "learning_rate": 0.5, **steps})
         metrics = httpx.get(f"http://{address}/metrics").text.splitlines()
     assert 'fleetps_worker_lead{rank="0"} 0.0' in metrics
     assert 'fleetps_worker_waited_seconds_total{rank="0"} 1.5' in metrics
@@ -148,6 +154,9 @@ def test_the_clock_over_http(tmp_path):
     assert 'fleetps_worker_step_seconds{rank="0"} 0.25' in metrics
     assert 'fleetps_worker_idle_ratio{rank="0"} 0.25' in metrics
     assert 'fleetps_worker_straggler{rank="0"} 0.0' in metrics
+    assert 'fleetps_worker_train_loss{rank="0"} 0.2' in metrics
+    assert 'fleetps_worker_learning_rate{rank="0"} 0.5' in metrics
+    assert not any(line.startswith("fleetps_worker_gradient_norm{") for line in metrics)
     assert "fleetps_stalled 0.0" in metrics
 
 
