@@ -154,19 +154,30 @@ def _workers(status: Status) -> Iterator[Metric]:
     slow = GaugeMetricFamily(
         "fleetps_worker_straggler", "1: it takes much longer than the others", labels=["rank"]
     )
+    loss = GaugeMetricFamily("fleetps_worker_train_loss", "Its mean loss, recent", labels=["rank"])
+    rate = GaugeMetricFamily(
+        "fleetps_worker_learning_rate", "Of the dense weights", labels=["rank"]
+    )
+    norm = GaugeMetricFamily(
+        "fleetps_worker_gradient_norm", "Of a batch, over all dense weights", labels=["rank"]
+    )
     for worker in status.workers:
         rank = [str(worker.rank)]
         slow.add_metric(rank, float(worker.straggler))
-        if worker.step_seconds is not None:
-            step.add_metric(rank, worker.step_seconds)
-        if worker.idle is not None:
-            idle.add_metric(rank, worker.idle)
         rows.add_metric(rank, worker.rows)
         speed.add_metric(rank, worker.rows_per_second)
         waited.add_metric(rank, worker.waited)
-        if worker.lead is not None:
-            lead.add_metric(rank, worker.lead)
-    yield from (rows, speed, step, idle, slow, lead, waited)
+        for metric, value in (
+            (step, worker.step_seconds),
+            (idle, worker.idle),
+            (lead, worker.lead),
+            (loss, worker.loss),
+            (rate, worker.extra.get("learning_rate")),
+            (norm, worker.extra.get("gradient_norm")),
+        ):
+            if value is not None:
+                metric.add_metric(rank, value)
+    yield from (rows, speed, step, idle, slow, lead, waited, loss, rate, norm)
 
 
 def _servers(status: Status) -> Iterator[Metric]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ _SECONDS = 5.0
 # More dense weights than anybody looks at one by one.
 _MOST_BYTES = 1 << 28
 _BINS = 100
+# What Adam and AdamW keep of the weight `name`: the decaying mean of its gradients.
+_MEAN_GRADIENT = re.compile(r"update\.(?P<name>.+)\.new_moment1_0")
 
 
 class Curves:
@@ -42,6 +45,7 @@ class Curves:
         self._rows = 0  # at which the last values stand
         self._epochs = 0  # whose results are drawn
         self._checkpoint = 0
+        self._weights: Mapping[str, Any] = {}  # in that checkpoint
         self._broken = False
 
     def due(self) -> bool:
@@ -74,7 +78,7 @@ class Curves:
             self._write(_of_training(status), self._rows)
         if status.checkpoint.number > self._checkpoint:
             self._checkpoint = status.checkpoint.number
-            self._weights(self._checkpoints / status.checkpoint.name, status.checkpoint.rows)
+            self._look_into(self._checkpoints / status.checkpoint.name, status.checkpoint.rows)
         self._writer.flush()
 
     def _begin(self, status: Status) -> None:
@@ -87,6 +91,7 @@ class Curves:
             self._epochs, self._checkpoint = len(status.history), status.checkpoint.number
         self._epochs = min(self._epochs, len(status.history))
         self._generation, self._rows = status.generation, status.rows_done
+        self._weights = {}
         # Its own names differ by seconds only, and then a file would be written over.
         self._writer = SummaryWriter(
             str(self._directory),
@@ -99,17 +104,39 @@ class Curves:
             if value is not None:
                 self._writer.add_scalar(tag, value, rows)
 
-    def _weights(self, checkpoint: Path, rows: int) -> None:
-        """Histograms of the dense weights, which a checkpoint holds exactly."""
-        file = checkpoint / "dense.npz"
-        try:
-            if file.stat().st_size > _MOST_BYTES:
-                return
-            with np.load(file) as weights:
-                for name in weights.files:
-                    self._writer.add_histogram(f"weights/{name}", weights[name], rows, bins=_BINS)
-        except FileNotFoundError:
-            return  # it was removed meanwhile
+    def _look_into(self, checkpoint: Path, rows: int) -> None:
+        """Histograms of what a checkpoint holds exactly. No worker makes a step for them.
+
+        The dense weights, their change since the checkpoint before, and the mean gradients of the
+        first worker that has left its optimizer's state.
+        """
+        before, self._weights = self._weights, _arrays(checkpoint / "dense.npz")
+        changes = {
+            name: now - before[name] for name, now in self._weights.items() if name in before
+        }
+        states = sorted(checkpoint.glob("optimizer-*.npz"))[:1]
+        gradients = {
+            found["name"]: values
+            for state in states
+            for name, values in _arrays(state).items()
+            if (found := _MEAN_GRADIENT.fullmatch(name))
+        }
+        for kind, arrays in (
+            ("weights", self._weights), ("changes", changes), ("gradients", gradients),
+        ):  # fmt: skip
+            for name, values in arrays.items():
+                self._writer.add_histogram(f"{kind}/{name}", values, rows, bins=_BINS)
+
+
+def _arrays(file: Path) -> dict[str, Any]:
+    """Of an .npz file; none, if it is too large, or was removed meanwhile."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return {}
+        with np.load(file) as arrays:
+            return dict(arrays)
+    except FileNotFoundError:
+        return {}
 
 
 def _of_epoch(result: EpochResult) -> Iterator[tuple[str, float | None]]:

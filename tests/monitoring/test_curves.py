@@ -28,6 +28,8 @@ TAGS = {
     "speed/worker-1",
     "rows/embedding",
     "weights/mlp.0.w",
+    "changes/mlp.0.w",
+    "gradients/mlp.0.w",
 }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from coordinator_rig import Clock
 from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import HistogramProto
 
 from fleetps.coordinator.reports import (
     Accounting,
@@ -158,30 +159,63 @@ def test_a_new_coordinator_goes_on_and_draws_nothing_twice(
     assert found["evaluation/auc"] == [(1000, 0.75), (2000, 0.875)]
 
 
-def test_the_weights_in_a_checkpoint_are_histograms(tmp_path: Path, curves: Curves) -> None:
-    directory = tmp_path / "checkpoints" / "7-then"
-    directory.mkdir(parents=True)
-    weights = np.linspace(-1, 3, 1001, dtype="float32")
-    np.savez(directory / "dense.npz", **{"mlp.0.w": weights, "out.b": np.zeros(1, "float32")})
-    curves.add(status(900, checkpoint=CheckpointStatus(number=7, name="7-then", rows=800)))
-    curves.add(status(950, checkpoint=CheckpointStatus(number=8, name="gone", rows=900)))
-    curves.close()
-    drawn = [
-        (event.step, value)
-        for event in events(tmp_path / "tensorboard")
+def histograms(directory: Path) -> dict[tuple[int, str], HistogramProto]:
+    """By step and tag."""
+    return {
+        (event.step, value.tag): value.histo
+        for event in events(directory)
         for value in event.summary.value
         if value.HasField("histo")
-    ]
-    assert [(step, value.tag) for step, value in drawn] == [
-        (800, "weights/mlp.0.w"), (800, "weights/out.b"),
+    }
+
+
+def test_what_checkpoints_hold_is_drawn_as_histograms(tmp_path: Path, curves: Curves) -> None:
+    weights = np.linspace(-1, 3, 1001, dtype="float32")
+    bias = np.zeros(1, "float32")
+    moments = {
+        "update.mlp.0.w.new_moment1_0": weights / 8,
+        "update.mlp.0.w.new_moment2_0": weights,
+        "update.mlp.0.w.new_beta1_pow_acc_0": bias,
+    }
+    for number, factor, ranks in ((7, 1, (2, 3)), (8, 1.5, ())):
+        directory = tmp_path / "checkpoints" / f"{number}-then"
+        directory.mkdir(parents=True)
+        np.savez(directory / "dense.npz", **{"mlp.0.w": weights * factor, "out.b": bias})
+        for rank in ranks:
+            state = {name: values * (rank == 2) for name, values in moments.items()}
+            np.savez(directory / f"optimizer-{rank}.npz", **state)
+    for rows, number, name in ((900, 7, "7-then"), (1000, 8, "8-then"), (1100, 9, "gone")):
+        saved = CheckpointStatus(number=number, name=name, rows=rows - 100)
+        curves.add(status(rows, checkpoint=saved))
+    curves.close()
+    drawn = histograms(tmp_path / "tensorboard")
+    assert list(drawn) == [
+        (800, "weights/mlp.0.w"), (800, "weights/out.b"), (800, "gradients/mlp.0.w"),
+        (900, "weights/mlp.0.w"), (900, "weights/out.b"),
+        (900, "changes/mlp.0.w"), (900, "changes/out.b"),
     ]  # fmt: skip
-    histogram = drawn[0][1].histo
+    histogram = drawn[800, "weights/mlp.0.w"]
     assert (histogram.min, histogram.max, histogram.num) == (-1, 3, 1001)
     assert histogram.sum == pytest.approx(1001.0)
     below = [
         n for limit, n in zip(histogram.bucket_limit, histogram.bucket, strict=True) if limit <= 0
     ]
     assert sum(below) == pytest.approx(np.count_nonzero(weights < 0), abs=2)
+    gradients, changes = drawn[800, "gradients/mlp.0.w"], drawn[900, "changes/mlp.0.w"]
+    assert (gradients.min, gradients.max) == (-1 / 8, 3 / 8)
+    assert (changes.min, changes.max) == (-0.5, 1.5)
+
+
+def test_there_is_no_change_to_what_was_given_up(tmp_path: Path, curves: Curves) -> None:
+    for number in (7, 8):
+        directory = tmp_path / "checkpoints" / f"{number}-then"
+        directory.mkdir(parents=True)
+        np.savez(directory / "dense.npz", **{"out.b": np.full(3, float(number), "float32")})
+        saved = CheckpointStatus(number=number, name=directory.name, rows=800)
+        curves.add(status(900, generation=number, checkpoint=saved))
+    curves.close()
+    tags = {tag for _, tag in histograms(tmp_path / "tensorboard")}
+    assert tags == {"weights/out.b"}
 
 
 def test_a_directory_that_cannot_be_written_is_said_once(
