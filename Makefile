@@ -15,6 +15,8 @@ PYTHON := $(shell for name in python3.11 python3.12 python3.10 python3; do \
 	&& echo "$$name" && break; done)
 endif
 CONFIG ?= conf/quickstart.yaml
+# Which tests of containers, for pytest -m: "not thorough" is what .ci/run has time for.
+CHOICE ?=
 # How many tests run at the same time.
 TESTS ?= 2
 UV_VERSION := 0.13.9
@@ -56,10 +58,10 @@ test-cluster: $(STAMP) ## the tests on real servers and workers
 	$(BIN)/python -m pytest --numprocesses $(TESTS) --durations 20 tests/cluster
 
 test-docker: $(STAMP) ## the tests of the image and of Compose; as root: after tests/docker/prepare.sh
-	$(BIN)/python -m pytest tests/docker
+	$(BIN)/python -m pytest --durations 20 $(if $(CHOICE),-m "$(CHOICE)") tests/docker
 
 test-monitoring: $(STAMP) ## Prometheus and Chromium look at a real job; after scripts/install_monitoring.sh
-	$(BIN)/python -m pytest tests/monitoring
+	$(BIN)/python -m pytest --durations 10 tests/monitoring
 
 lint: $(STAMP) ## style, types, YAML and shell scripts
 	$(BIN)/ruff check .

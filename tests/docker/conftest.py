@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from engine import Engine, find_or_start
-from stack import ROOT, Stack
+from images import build
+from stack import Stack
 
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
 ROWS, TEST_ROWS, IDS = 200_000, 40_000, 26_000
-BASE = "fleetps-test-base:local"
 
 
 @pytest.fixture(scope="session")
@@ -31,33 +27,11 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def images(engine: Engine) -> dict[str, str]:
-    """The image of all roles and that of the proxies, built without a registry."""
-    if not engine.has(BASE):
-        if os.geteuid() != 0 or shutil.which("debootstrap") is None:
-            pytest.skip(
-                f"no base image: {BASE} isn't there, and only root with debootstrap makes it"
-            )
-        run(engine, "tests/docker/make_base.sh", BASE)
-    build = ["scripts/build_image.sh", "--base", BASE]
-    python = {"PYTHON": sys.executable}
-    # On the host's network, Debian's packages come from where the host has them.
-    run(engine, *build, "--wheelhouse", "--offline", "--", "--network=host", env=python)
-    run(engine, *build, "--tls", "--", "--network=host")
-    return {"fleetps": "fleetps:local", "tls": "fleetps-tls:local"}
-
-
-def run(engine: Engine, *command: str, env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**engine.environment, **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=400,
-    )
-    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-5000:]}"
+    """By what they are for."""
+    built = build(engine)
+    if isinstance(built, str):
+        pytest.skip(built)
+    return built
 
 
 @pytest.fixture(scope="session")

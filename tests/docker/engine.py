@@ -1,4 +1,7 @@
-"""A Docker engine: the one that answers, or one of our own with a directory of its own."""
+"""A Docker engine: the one that answers, or one of our own with a directory of its own.
+
+python tests/docker/engine.py COMMAND...     with an engine, which all tests of COMMAND share
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,7 +40,10 @@ class Engine:
 
 @contextmanager
 def find_or_start() -> Iterator[Engine | str]:
-    """The engine, or the reason why there is none."""
+    """The engine, or the reason why there is none to test with."""
+    if os.geteuid() != 0:
+        yield "only root may start a Docker engine, and give directories to the containers' user"
+        return
     try:
         client = docker.from_env()
         client.ping()
@@ -45,9 +52,7 @@ def find_or_start() -> Iterator[Engine | str]:
     else:
         yield Engine(client, environment_for(os.environ.get("DOCKER_HOST", "")))
         return
-    if os.geteuid() != 0:
-        yield "no Docker engine answers, and only root may start one"
-    elif shutil.which("dockerd") is None:
+    if shutil.which("dockerd") is None:
         yield "no Docker engine answers, and dockerd isn't installed: tests/docker/prepare.sh"
     else:
         with _started() as engine:
@@ -67,7 +72,9 @@ def _started() -> Iterator[Engine]:
     host = f"unix://{directory}/docker.sock"
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
-            [  # noqa: S607
+            [
+                # It ends when this process does, however that happens.
+                *("setpriv", "--pdeathsig", "TERM"),
                 "dockerd",
                 f"--data-root={directory}/data",
                 f"--exec-root={directory}/exec",
@@ -78,9 +85,8 @@ def _started() -> Iterator[Engine]:
             stderr=subprocess.STDOUT,
         )
     try:
-        client = docker.DockerClient(base_url=host, timeout=120)
         deadline = time.monotonic() + _START_SECONDS
-        while not _answers(client):
+        while (client := _client_of(host)) is None:
             if process.poll() is not None or time.monotonic() > deadline:
                 end = (directory / "log").read_text()[-2000:]
                 yield f"dockerd can't be started here: {end}"
@@ -88,15 +94,36 @@ def _started() -> Iterator[Engine]:
             time.sleep(0.2)
         yield Engine(client, environment_for(host))
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(_END_SECONDS)
+        _end(process)
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _answers(client: docker.DockerClient) -> bool:
+def _client_of(host: str) -> docker.DockerClient | None:
+    """None: nothing answers there."""
     try:
-        return bool(client.ping())
-    except DockerException:
-        return False
-    except OSError:
-        return False
+        return docker.DockerClient(base_url=host, timeout=120)  # it asks for the version
+    except (DockerException, OSError):
+        return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With everything that it has started."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def main(command: list[str]) -> int:
+    """Run the command with an engine, or as it is where there is none; its exit code."""
+    with find_or_start() as found:
+        if isinstance(found, str):
+            sys.stderr.write(f"without an engine: {found}\n")
+            return subprocess.run(command, check=False).returncode
+        return subprocess.run(command, check=False, env=found.environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -8,21 +8,16 @@ shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-include=$(IFS=,; echo "$*")
-debootstrap --variant=minbase ${include:+--include="$include"} bookworm "$work/root" > "$work/log" 2>&1 \
-    || { tail -n 20 "$work/log" >&2; exit 1; }
-root=$work/root
-# As in the images of debian-slim: no documentation, and nothing that apt could read again.
-rm -rf "$root"/usr/share/{doc,man,info,locale,bug,lintian}/* "$root"/var/cache/debconf/*-old "$root"/var/log/* "$root"/var/lib/apt/lists/* \
-    "$root"/var/cache/apt/*
-cat > "$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
-path-exclude /usr/share/doc/*
-path-exclude /usr/share/man/*
-path-exclude /usr/share/locale/*
-END
-cat > "$root/etc/apt/apt.conf.d/docker-clean" <<'END'
-DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb || true"; };
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
-END
-tar --create --directory "$root" --exclude=./dev/* . | "${DOCKER:-docker}" import - "$name"
+# As in the images of debian-slim: no documentation, and nothing that apt could read again. Files
+# are not forced onto the disk one by one either: what is half done is thrown away.
+# shellcheck disable=SC2016  # $1 is the hook's
+mmdebstrap --variant=minbase --include="$*" \
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+    --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/share/bug/*' --dpkgopt='path-exclude=/usr/share/lintian/*' \
+    --dpkgopt=force-unsafe-io \
+    --aptopt='DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb || true"; }' \
+    --aptopt='Dir::Cache::pkgcache ""' --aptopt='Dir::Cache::srcpkgcache ""' \
+    --customize-hook='find "$1"/usr/lib -depth -type d -name __pycache__ -exec rm -r {} +' \
+    bookworm "$work/root.tar" > "$work/log" 2>&1 || { tail -n 20 "$work/log" >&2; exit 1; }
+"${DOCKER:-docker}" import "$work/root.tar" "$name"

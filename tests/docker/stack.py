@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 from docker.models.containers import Container
 from engine import Engine
+from isolation import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = 10001
@@ -46,9 +46,13 @@ class Stack:
         self.project = re.sub(r"[^a-z0-9]", "", name.lower())[-30:]
         self.runs = runs
         self.files: list[str] = []
-        self.port = _free_port()
+        self.port = free_port()
         self.options = [_OPTIONS]
+        self.patience = 5
+        self.more: dict[str, str] = {}  # variables of docker-compose.yml
         self._data = data
+        self._http = httpx.Client(timeout=5, trust_env=False)
+        self._token = ""
         runs.mkdir()
         os.chown(runs, OWNER, OWNER)
         self._compose = composes(engine)[0]
@@ -62,9 +66,10 @@ class Stack:
             "PORT": str(self.port),
             "OPTIONS": " ".join(self.options),
             "LOG_FORMAT": "text",
-            "PATIENCE": "5",
+            "PATIENCE": str(self.patience),
             "COMPOSE_PROJECT_NAME": self.project,
             "COMPOSE_FILE": ":".join(self.files or ["docker-compose.yml"]),
+            **self.more,
         }
 
     # -- Compose --
@@ -94,11 +99,15 @@ class Stack:
         assert code is None or process.returncode == code, f"{output[-3000:]}\n{self.story()}"
         return output
 
-    def up(self, *arguments: str) -> None:
-        self.compose("up", "--detach", "--no-build", *arguments)
+    def up(self, *arguments: str, profile: str = "") -> None:
+        profiles = ["--profile", profile] if profile else []
+        self.compose(*profiles, "up", "--detach", "--no-build", *arguments)
 
     def remove(self) -> None:
-        self.compose("--profile", "tls", "--profile", "done", "down", "--volumes", "--timeout", "0")
+        """Leave nothing."""
+        self._http.close()
+        profiles = [f"--profile={name}" for name in ("done", "monitoring", "tls")]
+        self.compose(*profiles, "down", "--volumes", "--timeout", "0")
         assert self.containers() == []
 
     # -- what is there --
@@ -133,17 +142,16 @@ class Stack:
     def status(self) -> dict[str, Any] | None:
         """What the coordinator says on its published port; None: nothing."""
         try:
-            answer = httpx.get(
+            self._token = self._token or self._read_token()
+            answer = self._http.get(
                 f"http://127.0.0.1:{self.port}/status",
-                headers={"Authorization": f"Bearer {self._token()}"},
-                timeout=5,
-                trust_env=False,
+                headers={"Authorization": f"Bearer {self._token}"},
             )
             return dict(answer.json()) if answer.status_code == httpx.codes.OK else None
         except (httpx.HTTPError, IndexError, OSError):
             return None
 
-    def _token(self) -> str:
+    def _read_token(self) -> str:
         mounts = self.containers("coordinator")[0].attrs["Mounts"]
         source = next(m["Source"] for m in mounts if m["Destination"] == "/run/secrets")
         return (Path(source) / "fleetps_token").read_text().strip()
@@ -161,31 +169,22 @@ class Stack:
             time.sleep(0.2)
         raise AssertionError(f"not {what} after {seconds:.0f} s: {status}\n{self.story()}")
 
-    def wait_for_log(self, service: str, text: str, seconds: float = 90) -> None:
+    def until(self, true: Callable[[], Any], what: str, seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
-        while not any(text in one.logs().decode() for one in self.containers(service)):
-            assert time.monotonic() < deadline, f"no {text!r}\n{self.story()}"
+        while not true():
+            assert time.monotonic() < deadline, f"no {what}:\n{self.story()}"
             time.sleep(0.3)
 
-    def wait_for_end(self, code: int = 0, seconds: float = 180) -> None:
-        """Until no container of the job runs any more, and all ended so."""
-        deadline = time.monotonic() + seconds
-        while any(one.status != "exited" for one in self.containers()):
-            assert time.monotonic() < deadline, self.story()
-            time.sleep(0.3)
-        others = {name: ended for name, ended in self.codes().items() if ended != code}
-        if code:
-            others = {name: ended for name, ended in others.items() if "setup" not in name}
-        assert not others, f"{others}\n{self.story()}"
+    def wait_for_log(self, service: str, text: str) -> None:
+        found = self.containers
+        self.until(lambda: any(text in one.logs().decode() for one in found(service)), repr(text))
+
+    def wait_for_end(self) -> None:
+        """Until no container of the job runs any more, and all ended with 0."""
+        everybody = self.containers
+        self.until(lambda: all(one.status == "exited" for one in everybody()), "end", 180)
+        failed = {name: code for name, code in self.codes().items() if code}
+        assert not failed, f"{failed}\n{self.story()}"
 
     def result(self) -> dict[str, Any]:
         return dict(json.loads((self.runs / "quickstart" / "result.json").read_text()))
-
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = (self.runs / "quickstart" / "events.jsonl").read_text().splitlines()
-        return [event for line in lines if (event := json.loads(line))["kind"] == kind]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from stack import Stack, composes
+from stack import Stack
 
 pytestmark = pytest.mark.docker
 
 ROWS, TEST_ROWS, EPOCHS = 200_000, 40_000, 2
 # What training on one machine reaches with these rows is 0.763; the best possible is 0.825.
-LEAST_AUC = 0.755
+LEAST_AUC, LEAST_AUC_OF_ONE = 0.755, 0.7
 
 
 def check_result(stack: Stack, *, repeated: bool = False) -> None:
@@ -36,44 +36,35 @@ def test_up_with_more_of_everything(stack: Stack) -> None:
     check_result(stack)
 
 
+@pytest.mark.thorough
 def test_stopped_and_continued(stack: Stack) -> None:
-    stack.up()
-    stack.wait("training", lambda status: status["rows_done"] > 20_000)
-    stack.compose("stop")
-    assert set(stack.codes().values()) <= {0, 143}, stack.story()
-    stack.compose("down")
-    assert stack.compose("run", "--rm", "-T", "done", code=0) is not None
-    stack.wait_for_end()
-    check_result(stack, repeated=True)
-    assert stack.result()["history"][-1]["train_rows"] >= ROWS
-
-
-def test_the_exit_code_of_a_job_that_is_stopped(stack: Stack) -> None:
     waiting = stack.start("run", "--rm", "-T", "done")
     try:
-        stack.wait("training", lambda status: status["rows_done"] > 0)
-        stack.containers("coordinator")[0].exec_run(
-            ["python", "-c", "import os; os.kill(int(open('/proc/1/task/1/children').read()), 15)"]
-        )
-        assert waiting.wait(90) == 143, stack.story()
+        stack.wait("training", lambda status: status["rows_done"] > 20_000)
+        stack.compose("stop")
+        assert waiting.wait(30) == 143, stack.story()
     finally:
         waiting.kill()
         waiting.communicate()
-
-
-def test_the_static_file(stack: Stack) -> None:
-    stack.files = ["docker-compose.static.yml"]
+    assert set(stack.codes().values()) == {0, 143}, stack.story()
+    stack.compose("down")
     stack.compose("run", "--rm", "-T", "done")
     stack.wait_for_end()
-    check_result(stack)
+    check_result(stack, repeated=True)
+    assert stack.result()["history"][-1]["train_rows"] == ROWS
 
 
-def test_the_other_compose_trains_too(stack: Stack) -> None:
-    found = composes(stack.engine)
-    if len(found) < 2:
-        pytest.skip("only one version of Compose is installed: tests/docker/prepare.sh")
-    stack.use(found[1])
+@pytest.mark.thorough
+def test_the_static_file(stack: Stack) -> None:
+    stack.files = ["docker-compose.static.yml"]
     stack.options.append("--set job.epochs=1")
-    stack.up()
+    stack.compose("run", "--rm", "-T", "done")
     stack.wait_for_end()
-    assert stack.result()["final"]["auc"] > 0.7
+    assert stack.result()["final"]["auc"] > LEAST_AUC_OF_ONE
+
+
+def test_a_mistake_in_the_job_file(stack: Stack) -> None:
+    """`done` reads it itself: the coordinator can't tell anybody, for it doesn't start."""
+    stack.options.append("--set model.nam=dnn")
+    said = stack.compose("run", "--rm", "-T", "done", code=2)
+    assert "model.nam" in said
