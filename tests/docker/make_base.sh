@@ -11,7 +11,8 @@ trap 'rm -rf "$work"' EXIT
 # As in the images of debian-slim: no documentation, and nothing that apt could read again. Files
 # are not forced onto the disk one by one either: what is half done is thrown away.
 # shellcheck disable=SC2016  # $1 is the hook's
-mmdebstrap --variant=minbase --include="$*" \
+mmdebstrap --variant=minbase --include="usr-is-merged $*" \
+    --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/bug/*' --dpkgopt='path-exclude=/usr/share/lintian/*' \
