@@ -25,8 +25,8 @@ CYCLONEDX_VERSION := 7.5.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SHELL_FILES = .ci/run docker/fleetps $(wildcard scripts/*.sh docker/*.sh tests/docker/*.sh)
-YAML_FILES = .yamllint.yaml monitoring $(wildcard conf/*.yaml docker-compose*.yml tests/*/*.yml)
+SHELL_FILES = .ci/run docker/fleetps $(wildcard scripts/*.sh docker/*.sh k8s/*.sh tests/docker/*.sh)
+YAML_FILES = .yamllint.yaml k8s monitoring tests/k8s/schemas $(wildcard conf/*.yaml docker-compose*.yml tests/*/*.yml)
 
 .PHONY: help setup train test test-unit test-cluster test-docker test-monitoring lint format doctor bench image sbom lock clean
 
