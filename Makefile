@@ -20,18 +20,21 @@ CHOICE ?=
 # How many tests run at the same time.
 TESTS ?= 2
 UV_VERSION := 0.13.9
+CHECKOV_VERSION := 3.3.30
 CYCLONEDX_VERSION := 7.5.0
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+# Of its own, because it wants other versions of what we use.
+CHECKOV := $(VENV)-checkov
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SHELL_FILES = .ci/run docker/fleetps $(wildcard scripts/*.sh docker/*.sh k8s/*.sh tests/docker/*.sh)
 YAML_FILES = .yamllint.yaml k8s monitoring tests/k8s/schemas $(wildcard conf/*.yaml docker-compose*.yml tests/*/*.yml)
 
-.PHONY: help setup train test test-unit test-cluster test-docker test-monitoring lint format doctor bench image sbom lock clean
+.PHONY: help setup train test test-unit test-k8s test-cluster test-docker test-monitoring lint checkov format doctor bench image sbom lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## make the virtual environment with the pinned dependencies
 
@@ -49,10 +52,13 @@ $(STAMP): requirements-dev.lock pyproject.toml
 train: $(STAMP) ## train the job of CONFIG (conf/quickstart.yaml) on this machine
 	$(BIN)/fleetps launch --config $(CONFIG)
 
-test: test-unit test-cluster ## all tests
+test: test-unit test-k8s test-cluster ## all tests that need only what make setup installs
 
 test-unit: $(STAMP) ## the tests that start no Paddle processes
 	$(BIN)/python -m pytest --numprocesses $(TESTS) tests/unit
+
+test-k8s: $(STAMP) ## the tests of the Kubernetes manifests; they need no cluster
+	$(BIN)/python -m pytest --numprocesses $(TESTS) tests/k8s
 
 test-cluster: $(STAMP) ## the tests on real servers and workers
 	$(BIN)/python -m pytest --numprocesses $(TESTS) --durations 20 tests/cluster
@@ -70,6 +76,14 @@ lint: $(STAMP) ## style, types, YAML and shell scripts
 	$(BIN)/yamllint --strict $(YAML_FILES)
 	$(BIN)/shellcheck $(SHELL_FILES)
 	$(BIN)/hadolint docker/Dockerfile
+
+checkov: $(STAMP) $(CHECKOV)/.ready ## what checkov has to say about the Kubernetes manifests
+	PATH="$(abspath $(BIN)):$$PATH" scripts/checkov.sh $(CHECKOV)/bin/checkov
+
+$(CHECKOV)/.ready: requirements-checkov.lock
+	"$(PYTHON)" -m venv --clear $(CHECKOV)
+	$(CHECKOV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r $<
+	touch $@
 
 format: $(STAMP) ## put the code into its standard form
 	$(BIN)/ruff check --fix .
@@ -96,12 +110,13 @@ lock: ## choose new exact versions of all dependencies
 	"$(PYTHON)" -m venv --clear $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip --disable-pip-version-check install --quiet uv==$(UV_VERSION)
 	compile() { $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
-		--upgrade --no-annotate --custom-compile-command "make lock" pyproject.toml "$$@"; }; \
-	compile --extra cpu --extra ssh --extra dev --output-file requirements-dev.lock; \
-	compile --extra cpu --constraint requirements-dev.lock --output-file requirements.lock; \
-	compile --extra gpu --constraint requirements.lock --output-file requirements-gpu.lock
+		--upgrade --no-annotate --custom-compile-command "make lock" "$$@"; }; \
+	compile pyproject.toml --extra cpu --extra ssh --extra dev --output-file requirements-dev.lock; \
+	compile pyproject.toml --extra cpu --constraint requirements-dev.lock --output-file requirements.lock; \
+	compile pyproject.toml --extra gpu --constraint requirements.lock --output-file requirements-gpu.lock; \
+	compile - --output-file requirements-checkov.lock <<< "checkov==$(CHECKOV_VERSION)"
 	rm -r $(VENV)-lock
 
 clean: ## remove what make setup and the tools made; runs/ and data/ stay
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-sbom build wheelhouse *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-sbom $(CHECKOV) build wheelhouse *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find fleet_config fleetps tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
