@@ -15,8 +15,10 @@ from fleetps.coordinator.access import read_token
 from fleetps.coordinator.serve import serve
 from fleetps.data.dataset import load_dataset
 from fleetps.observe.logs import set_up_logging
+from fleetps.system.memory import keep_few_arenas
 
 _log = logging.getLogger(__name__)
+_ARENAS = 2  # it answers in dozens of threads for as long as the job lasts, mostly one at a time
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     set_up_logging("text", "coordinator")
+    keep_few_arenas(_ARENAS)
     try:
         job = _read_job(options.job)
         set_up_logging(job.observe.log_format, "coordinator")

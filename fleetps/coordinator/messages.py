@@ -48,6 +48,7 @@ class Rendezvous(Message):
     complete: bool  # every server serves and at least cluster.workers workers have registered
     servers: tuple[str, ...]
     workers: int  # how many there are; before all have come, how many will be
+    learners: int  # mode geo: how many workers' changes this one's is averaged with, and its own
     missing: tuple[str, ...]  # for people, such as "server 1 (not registered)"
     waited: float  # seconds since the coordinator began to wait
     generation: int

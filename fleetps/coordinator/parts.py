@@ -9,6 +9,7 @@ from fleetps.coordinator.checkpoints import Checkpointing
 from fleetps.coordinator.divergence import Divergence
 from fleetps.coordinator.ending import Ending
 from fleetps.coordinator.generations import Generations
+from fleetps.coordinator.learners import Learners
 from fleetps.coordinator.lifecycle import Lifecycle
 from fleetps.coordinator.losses import Losses
 from fleetps.coordinator.members import Members
@@ -28,6 +29,7 @@ class Parts:
     life: Lifecycle
     queue: TaskQueue
     pace: Pace
+    learners: Learners
     checkpoints: Checkpointing
     ending: Ending
     phases: Phases
@@ -56,6 +58,7 @@ def make_parts(base: Base) -> Parts:
         life=life,
         queue=queue,
         pace=pace,
+        learners=Learners(base, members),
         checkpoints=checkpoints,
         ending=ending,
         phases=phases,

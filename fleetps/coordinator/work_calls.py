@@ -24,6 +24,7 @@ class WorkCalls:
         self._life = parts.life
         self._queue = parts.queue
         self._pace = parts.pace
+        self._learners = parts.learners
         self._checkpoints = parts.checkpoints
         self._generations = parts.generations
         self._divergence = parts.divergence
@@ -66,6 +67,7 @@ class WorkCalls:
             verdict, step = self._queue.done(member, task_id, rows, steps, loss_sum, evaluation)
             if step is not None and step.training:
                 self._checkpoints.trained(rows)
+                self._learners.task_done(instance)
             elif step is not None:
                 self._checkpoints.evaluated()
             return self._answer(member, task_id, verdict, step, None)

@@ -1,5 +1,6 @@
 """How much memory processes take, and may take, of the machine and of their control groups."""
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import psutil
 
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
+_M_ARENA_MAX = -8  # of mallopt(3)
 
 
 class _Files(NamedTuple):
@@ -42,6 +44,12 @@ def resident_memory(pid: int) -> int | None:
         return sum(int(p.memory_info().rss) for p in (process, *process.children(recursive=True)))
     except psutil.Error:
         return None
+
+
+def keep_few_arenas(count: int) -> None:
+    """For this process, before it has threads: each arena of glibc keeps what its threads freed."""
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # musl has none
+        mallopt(_M_ARENA_MAX, count)
 
 
 def _limits() -> Iterator[tuple[Path, _Files, int]]:

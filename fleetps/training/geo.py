@@ -4,10 +4,11 @@ A worker trains like a process without servers, on tables and optimizers of its 
 most `mode.steps` batches after the other. Before a task it pulls the rows of the task's ids and the
 dense parameters; after it every server adds, for each value,
 
-    (after - before) / workers
+    (after - before) / learners
 
-the mean of what the workers learnt in the meantime: local SGD with averaging (McMahan et al., 2017;
-Stich, 2019). The state of rules and optimizers stays where it is, in each worker.
+the mean of what the workers learnt in the meantime, of those that got on (`Learners`): local SGD
+with averaging (McMahan et al., 2017; Stich, 2019). The state of rules and optimizers stays where it
+is, in each worker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Tensor = Any
 
 MARKS = "marked-rows"  # [table rows] float32: 1 where a task needs the row
 ROWS = "rows"  # feed: row numbers, [n, 1] int64
-SHARE = "share"  # feed: 1 / workers, [1] float32
+SHARE = "share"  # feed: 1 / learners, [1] float32
 
 
 @dataclass(frozen=True)

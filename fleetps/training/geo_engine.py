@@ -60,7 +60,7 @@ class GeoEngine(ServerEngine):
 
     def task_done(self) -> None:
         """Send what the task changed; others see it when this returns."""
-        share = 1.0 / self._client.rendezvous(self._instance).workers
+        share = 1.0 / self._client.rendezvous(self._instance).learners
         self._push(self._taken, share)
         self._exchange_by(self._exchange.send, {geo.SHARE: np.array([share], np.float32)})
         self.flush()

@@ -60,7 +60,7 @@ class StepHook:
             self._task = task
             self._rate = rate
             self._rate_tensor = paddle.static.global_scope().find_var(rate_variable).get_tensor()
-            self._set_rate(0)
+            self._set_rate(rate(0))
 
     def __call__(self, loss_sum: Any, label: Any) -> None:
         """py_func: summed loss [], label [batch, 1]; padding isn't counted."""
@@ -73,7 +73,7 @@ class StepHook:
             seen = before.rows + rows
             if not trouble:
                 self._counts = Counts(seen, before.steps + 1, before.loss_sum + loss)
-                self._set_rate(self._counts.steps)
+                self._go_on_to(self._counts.steps)
         if trouble:
             self._diverged(f"the loss {trouble} within the first {seen} rows of {self._task}")
         self._wait(self._parking.is_set)
@@ -81,10 +81,15 @@ class StepHook:
             self._park()
         self.times.batch_begins()
 
-    def _set_rate(self, step: int) -> None:
+    def _go_on_to(self, step: int) -> None:
         assert self._rate is not None, "begin() comes before the first batch"
-        self.learning_rate = self._rate(step)
-        self._rate_tensor.set(np.array([self.learning_rate], "float32"), paddle.CPUPlace())
+        rate = self._rate(step)
+        if rate != self.learning_rate:  # most schedules change it seldom or never
+            self._set_rate(rate)
+
+    def _set_rate(self, rate: float) -> None:
+        self.learning_rate = rate
+        self._rate_tensor.set(np.array([rate], "float32"), paddle.CPUPlace())
 
     def counts(self) -> Counts:
         """Of the present task, up to now."""

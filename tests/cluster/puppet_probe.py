@@ -26,7 +26,13 @@ class Coordinator:
 
     def rendezvous(self, _instance: str) -> Rendezvous:
         return Rendezvous(
-            complete=True, servers=(), workers=self._workers, missing=(), waited=0.0, generation=0
+            complete=True,
+            servers=(),
+            workers=self._workers,
+            learners=self._workers,
+            missing=(),
+            waited=0.0,
+            generation=0,
         )
 
     def arrive(self, _instance: str, _name: str) -> None: ...

@@ -52,7 +52,7 @@ model: {{name: deepfm, params: {{hidden: [16]}}}}
 MODES = {
     "async": "async",
     "bounded": "{name: bounded, staleness: 8}",
-    "geo": "{name: geo, steps: 100}",
+    "geo": "{name: geo, steps: 20}",
 }
 
 
@@ -212,8 +212,8 @@ def test_two_four_one(tmp_path: Path, data: Path, undisturbed: Job, mode: str) -
     }
     assert not events(job.run, "worker-lost")
     job.all_trained_once()
-    # In geo a worker that is stopped still has its share of every mean, so the others learn slower.
-    assert abs(job.auc - undisturbed.auc) < (0.01 if mode == "geo" else 0.003)
+    # In geo each worker that joins begins with an optimizer of its own, and learns hastily at first.
+    assert abs(job.auc - undisturbed.auc) < (0.006 if mode == "geo" else 0.003)
     if mode != "geo":  # in which rows are pushed once for each task
         assert job.shows() == job.expected_shows()
 
