@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/**/*.md")])
+PLACES = ("*.md", "docs/*.md", "k8s/**/*.md", "benchmarks/**/*.md")
+DOCUMENTS = sorted(file for place in PLACES for file in ROOT.glob(place))
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 
 
