@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ import validation
 import yaml
 from check_pods import quantity
 from findings import findings
-from manifests import ROOT, Manifests, kustomize, title
-from overlays import COMPONENTS, EXPECTED, EXTERNAL, OVERLAYS, built
+from manifests import ROOT, Manifests, Object, kustomize, title
+from overlays import COMPONENTS, EXPECTED, EXTERNAL, OVERLAYS, built, names
 
 
 def _pods(name: str) -> dict[str, Any]:
@@ -177,32 +179,52 @@ def _targets(rule: dict[str, Any]) -> list[str]:
     return list(rule.get("targetReplicatedJobs", []))
 
 
-def test_they_go_together(tmp_path) -> None:
-    """A whole job with a bit of everything, made of production and the components."""
-    parts = [
-        os.path.relpath(COMPONENTS / name, tmp_path) for name in ("monitoring", "gpu", "kueue")
-    ]
+def _together(place: Path, base: Path, *components: str) -> list[Object]:
+    """Built as in an overlay of one's own."""
     whole = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": "fleetps",
-        "resources": [os.path.relpath(OVERLAYS / "production", tmp_path)],
-        "components": parts,
+        "resources": [os.path.relpath(base, place)],
+        "components": [os.path.relpath(COMPONENTS / name, place) for name in components],
     }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(whole))
-    objects = kustomize(tmp_path)
+    (place / "kustomization.yaml").write_text(yaml.safe_dump(whole))
+    return kustomize(place)
+
+
+def test_they_go_together(tmp_path) -> None:
+    objects = _together(tmp_path, OVERLAYS / "production", "monitoring", "gpu", "kueue")
     assert findings(objects, EXTERNAL["production"]) == EXPECTED["production"]
-    assert list(validation.complaints(objects, "1.32.0")) == []
+    assert list(validation.complaints(objects, "1.31.0")) == []
     kinds = {title(one) for one in objects}
     assert {"ServiceMonitor/fleetps", "LocalQueue/fleetps", "NetworkPolicy/fleetps-s3"} <= kinds
 
 
+def test_prometheus_has_a_certificate_where_one_is_asked_for(tmp_path) -> None:
+    parts = ("tls", "monitoring", "tls-monitoring")
+    objects = _together(tmp_path, ROOT / "k8s" / "base", *parts)
+    assert findings(objects) == EXPECTED["tls"]
+    assert list(validation.complaints(objects, "1.31.0")) == []
+    all_ = Manifests(objects)
+    (endpoint,) = all_.named("ServiceMonitor", "fleetps")["spec"]["endpoints"]
+    service = all_.named("Service", "fleetps-coordinator")["spec"]["ports"]
+    assert endpoint["port"] in [port["name"] for port in service]
+    tls = endpoint["tlsConfig"]
+    assert [tls["serverName"]] == all_.named("Certificate", "fleetps-coordinator")["spec"][
+        "dnsNames"
+    ]
+    for used in (tls["ca"]["secret"], tls["cert"]["secret"], tls["keySecret"]):
+        assert all_.knows("Secret", used["name"])
+    assert all_.named("PodMonitor", "fleetps-servers") is None
+
+
 def test_a_jobset_waits_in_a_queue_as_a_whole(tmp_path) -> None:
     """As overlays/kueue says."""
-    (tmp_path / "kustomization.yaml").write_text(
-        f"resources: [{os.path.relpath(OVERLAYS / 'jobset', tmp_path)}]\n"
-        f"components: [{os.path.relpath(COMPONENTS / 'kueue', tmp_path)}]\nnamespace: fleetps\n"
-    )
-    objects = Manifests(kustomize(tmp_path))
+    objects = Manifests(_together(tmp_path, OVERLAYS / "jobset", "kueue"))
     labels = objects.named("JobSet", "fleetps")["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "fleetps"
+
+
+def test_the_readme_has_them_all() -> None:
+    text = (OVERLAYS / "README.md").read_text()
+    assert sorted(re.findall(r"\| \[(\S+)\]\(", text)) == names()
