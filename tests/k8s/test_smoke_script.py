@@ -12,11 +12,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from findings import findings
 from manifests import ROOT, load
+
+from fleetps.coordinator.reports import MemberState, Status
 
 SCRIPT = ROOT / "k8s" / "smoke.sh"
 STUB = Path(__file__).with_name("kubectl_stub.py")
@@ -83,6 +86,14 @@ def test_every_claim_is_listed_and_says_what_it_is(stubs) -> None:
 def test_the_docs_name_every_claim() -> None:
     text = (ROOT / "docs" / "kubernetes-not-tested.md").read_text()
     assert sorted(set(re.findall(r"k8s/smoke\.sh ([a-z_]+)`", text))) == sorted(claims())
+
+
+def test_what_it_asks_the_status_for_is_there() -> None:
+    asked = set(re.findall(r"\bs\['(\w+)'\]", SCRIPT.read_text()))
+    assert {"generation", "rows_done"} <= asked <= set(Status.model_fields)
+    assert set(re.findall(r"one\['state'\] == '(\w+)'", SCRIPT.read_text())) <= {
+        *get_args(MemberState)
+    }
 
 
 @pytest.mark.parametrize(
