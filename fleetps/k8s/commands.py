@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from fleetps.k8s.render import Wanted, render, to_yaml
+from fleetps.k8s.render import Wanted, overridden, render, to_yaml
 
 
 @click.group()
@@ -34,4 +34,7 @@ def render_command(
     Nothing is sent to a cluster: fleetps k8s render ... | kubectl apply -f -
     """
     wanted = Wanted(Path(config), image, servers, workers, namespace, name)
-    click.echo(to_yaml(render(wanted)), nl=False)
+    objects = render(wanted)
+    for note in overridden(objects, wanted.config):
+        click.echo(note, err=True)
+    click.echo(to_yaml(objects), nl=False)

@@ -14,6 +14,7 @@ from fleetps.k8s.base_objects import Base, Object, config_map, read_base
 
 _INSTANCE = "app.kubernetes.io/instance"
 _COMPONENT = "app.kubernetes.io/component"
+_SET = "--set="
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAME = 40  # so that NAME-coordinator-0 and what Kubernetes adds to it fit into a label
 _LONGEST_LABEL = 63
@@ -57,6 +58,26 @@ def render(wanted: Wanted) -> list[Object]:
     job_map["metadata"]["labels"] = changes.of(job_map["metadata"]["labels"])
     objects = [job_map, *(changes.sized(changes.of(one)) for one in base.objects)]
     return [_placed(one, wanted.namespace or base.namespace) for one in objects]
+
+
+def overridden(objects: list[Object], config: Path) -> list[str]:
+    """What the job file says, and the pods' own --set puts something else in place of."""
+    written = read_source(config, ()).data
+    workers = next(one for one in objects if one["kind"] == "Job")["spec"]["template"]["spec"]
+    notes = []
+    for argument in workers["containers"][0]["args"]:
+        key, _, value = argument.removeprefix(_SET).partition("=")
+        given = _value_of(written, key) if argument.startswith(_SET) else None
+        if given is not None and str(given) != value:
+            notes.append(f"{config}: {key} is {given}, but in the pods it is {value}")
+    return notes
+
+
+def _value_of(written: dict[str, Any], key: str) -> Any:
+    node: Any = written
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    return node
 
 
 def to_yaml(objects: list[Object]) -> str:

@@ -204,12 +204,13 @@ def _places(pods: Pods, job: Job, known: dict[str, str]) -> Iterator[str]:
 
 
 def _sizes(all_: Manifests, job: Job) -> Iterator[str]:
+    """All servers are waited for, and no more workers than there are."""
     for kind, wanted in (("server", job.cluster.servers), ("worker", job.cluster.workers)):
         there = [_number(pods) for pods in all_.pods if pods.component == kind and pods.main]
         if any(one is None for one in there):
             continue  # of a kind that has numbers elsewhere
         number = sum(one or 0 for one in there)
-        if number != wanted:
+        if number < wanted or (kind == "server" and number > wanted):
             yield f"the coordinator waits for {wanted} {kind}s, but there are {number}"
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fleet_config.errors import UserError
 from fleetps.cli import cli
-from fleetps.k8s.render import Wanted, render
+from fleetps.k8s.render import Wanted, overridden, render
 
 QUICKSTART = Path(__file__).parents[2] / "conf" / "quickstart.yaml"
 
@@ -70,3 +70,13 @@ def test_paths_for_which_the_pods_have_no_volume(tmp_path, old, new, said) -> No
 def test_a_job_file_that_is_none(tmp_path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         render(Wanted(tmp_path / "job.yaml"))
+
+
+def test_what_the_pods_override_is_said(tmp_path) -> None:
+    file = tmp_path / "job.yaml"
+    deadlines = "cluster:\n  deadlines: {rendezvous: 30}\n"
+    file.write_text(QUICKSTART.read_text().replace("cluster:\n", deadlines))
+    objects = render(Wanted(file))
+    (note,) = overridden(objects, file)
+    assert note.endswith("cluster.deadlines.rendezvous is 30, but in the pods it is 600")
+    assert overridden(objects, QUICKSTART) == []
