@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 OWNER = 10001
 # Compose v2 if it is there; the other one has to be able to read the same files.
 COMPOSES = (("docker", "compose"), ("docker-compose",))
+# All limits are for machines that have much else to do.
+_SECONDS = 300.0
 _OPTIONS = (
     "--set data.synthetic.rows=200_000 --set data.synthetic.test_rows=40_000 "
-    "--set cluster.deadlines.rendezvous=120 --set observe.progress_seconds=2"
+    "--set observe.progress_seconds=2 --set cluster.deadlines.rendezvous=300 "
+    "--set cluster.deadlines.server_start=300 --set cluster.deadlines.first_step=300"
 )
 
 
@@ -77,8 +82,10 @@ class Stack:
     def use(self, compose: list[str]) -> None:
         self._compose = compose
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Compose, which has ended after that."""
+        process = subprocess.Popen(
             [*self._compose, *arguments],
             cwd=ROOT,
             env=self.environment,
@@ -86,17 +93,28 @@ class Stack:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
-
-    def compose(self, *arguments: str, code: int | None = 0, seconds: float = 180) -> str:
-        """Run Compose to its end; its output."""
-        process = self.start(*arguments)
         try:
-            output, _ = process.communicate(timeout=seconds)
+            yield process
+        finally:
+            # `docker compose` is two processes, and the second one has our pipe too.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+    def compose(self, *arguments: str, code: int = 0) -> str:
+        """Run Compose to its end; its output."""
+        with self.running(*arguments) as process:
+            return self.ended(process, code)
+
+    def ended(self, process: subprocess.Popen[str], code: int = 0) -> str:
+        """Wait until it has ended so; its output."""
+        try:
+            output, _ = process.communicate(timeout=_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()
-            raise AssertionError(f"{arguments} did not end:\n{self.story()}") from None
-        assert code is None or process.returncode == code, f"{output[-3000:]}\n{self.story()}"
+            raise AssertionError(f"{process.args} did not end:\n{self.story()}") from None
+        assert process.returncode == code, f"{output[-3000:]}\n{self.story()}"
         return output
 
     def up(self, *arguments: str, profile: str = "") -> None:
@@ -156,21 +174,19 @@ class Stack:
         source = next(m["Source"] for m in mounts if m["Destination"] == "/run/secrets")
         return (Path(source) / "fleetps_token").read_text().strip()
 
-    def wait(
-        self, what: str, true: Callable[[dict[str, Any]], Any], seconds: float = 90
-    ) -> dict[str, Any]:
+    def wait(self, what: str, true: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         """Until the status is so; the status."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _SECONDS
         status = None
         while time.monotonic() < deadline:
             status = self.status()
             if status is not None and true(status):
                 return status
             time.sleep(0.2)
-        raise AssertionError(f"not {what} after {seconds:.0f} s: {status}\n{self.story()}")
+        raise AssertionError(f"not {what} after {_SECONDS:.0f} s: {status}\n{self.story()}")
 
-    def until(self, true: Callable[[], Any], what: str, seconds: float = 90) -> None:
-        deadline = time.monotonic() + seconds
+    def until(self, true: Callable[[], Any], what: str) -> None:
+        deadline = time.monotonic() + _SECONDS
         while not true():
             assert time.monotonic() < deadline, f"no {what}:\n{self.story()}"
             time.sleep(0.3)
@@ -182,7 +198,7 @@ class Stack:
     def wait_for_end(self) -> None:
         """Until no container of the job runs any more, and all ended with 0."""
         everybody = self.containers
-        self.until(lambda: all(one.status == "exited" for one in everybody()), "end", 180)
+        self.until(lambda: all(one.status == "exited" for one in everybody()), "end")
         failed = {name: code for name, code in self.codes().items() if code}
         assert not failed, f"{failed}\n{self.story()}"
 

@@ -38,14 +38,10 @@ def test_up_with_more_of_everything(stack: Stack) -> None:
 
 @pytest.mark.thorough
 def test_stopped_and_continued(stack: Stack) -> None:
-    waiting = stack.start("run", "--rm", "-T", "done")
-    try:
+    with stack.running("run", "--rm", "-T", "done") as waiting:
         stack.wait("training", lambda status: status["rows_done"] > 20_000)
         stack.compose("stop")
-        assert waiting.wait(30) == 143, stack.story()
-    finally:
-        waiting.kill()
-        waiting.communicate()
+        stack.ended(waiting, code=143)
     assert set(stack.codes().values()) == {0, 143}, stack.story()
     stack.compose("down")
     stack.compose("run", "--rm", "-T", "done")

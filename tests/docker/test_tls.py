@@ -40,17 +40,12 @@ def test_it_trains_and_refuses_strangers(
     engine: Engine, images: dict[str, str], stack: Stack
 ) -> None:
     stack.options.append("--set job.epochs=1")
-    waiting = stack.start("--profile", "tls", "run", "--rm", "-T", "tls-done")
-    try:
+    with stack.running("--profile", "tls", "run", "--rm", "-T", "tls-done") as waiting:
         stack.wait_for_log("tls-coordinator", "rows/s")
         with stranger(engine, stack, images["tls"]) as says:
             refused(says)
-        output, _ = waiting.communicate(timeout=150)
-        assert waiting.returncode == 0, f"{output}\n{stack.story()}"
-        assert stack.result()["final"]["auc"] > LEAST_AUC_OF_ONE
-    finally:
-        waiting.kill()
-        waiting.communicate()
+        stack.ended(waiting)
+    assert stack.result()["final"]["auc"] > LEAST_AUC_OF_ONE
 
 
 def refused(says: Callable[[str], str]) -> None:
