@@ -16,9 +16,18 @@ from findings import findings
 from manifests import ROOT, Manifests, Object, kustomize, title
 from overlays import COMPONENTS, EXPECTED, EXTERNAL, OVERLAYS, built, names
 
+import fleetps
+
 
 def _pods(name: str) -> dict[str, Any]:
     return {pods.component: pods for pods in Manifests(built(name)).pods}
+
+
+@pytest.mark.parametrize("name", names())
+def test_images_are_of_this_version(name) -> None:
+    images = [one["image"] for pods in Manifests(built(name)).pods for one in pods.containers]
+    tags = {image.rpartition(":")[2].partition("-")[0] for image in images}
+    assert tags == {fleetps.__version__}
 
 
 def test_minimal_needs_little_and_one_node() -> None:
