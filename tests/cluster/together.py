@@ -76,7 +76,8 @@ def run_together(
     `slow`: seconds that each batch of a worker takes longer. `save`: where worker 0 leaves a
     checkpoint at the end. `restore`: a checkpoint to begin with.
     """
-    service = Restoring(job, load_dataset(job.data.path), run_dir=directory / "run")
+    own = job.job.model_copy(update={"output": directory / "runs"})
+    service = Restoring(job.model_copy(update={"job": own}), load_dataset(job.data.path))
     service.restore = str(restore or "")
     with ExitStack() as stack:
         stack.callback(service.close)

@@ -158,8 +158,9 @@ def test_the_state_of_another_version_is_refused(tmp_path):
 def test_a_run_directory_that_cannot_be_made_is_named(tmp_path):
     rig = Rig(tmp_path)
     (tmp_path / "file").write_text("")
+    job = make_job(tmp_path, job={"output": str(tmp_path / "file")})
     with pytest.raises(UserError, match=r"set job\.output to a directory that can be written"):
-        JobService(rig.job, rig.dataset, run_dir=tmp_path / "file" / "run")
+        JobService(job, rig.dataset)
 
 
 def test_a_failed_transaction_changes_nothing(tmp_path, monkeypatch):
