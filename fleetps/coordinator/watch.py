@@ -75,6 +75,10 @@ class Watch:
             self._losses.silent(member, reason)
 
     def _rendezvous(self) -> None:
+        if self._headless():
+            # It died while its place was taken on, by one that came before it was missed.
+            self._generations.open("worker 0", Death("was lost while the others began again"))
+            return
         absent = self._members.unregistered()
         if "server" in {name.split()[0] for name in absent}:
             self._registered_since = None
@@ -89,6 +93,12 @@ class Watch:
             if late and self._clock() - started >= self._deadlines.server_start:
                 places = [f"{server.name} ({server.address})" for server in late]
                 self._fail(f"{listed(places)} registered but did not serve", "server_start")
+
+    def _headless(self) -> bool:
+        """Enough workers have come to this generation, but nobody is, or will be, worker 0."""
+        row, workers = self._life.row, self._members.live("worker")
+        come = sum(self._members.current(worker) for worker in workers)
+        return row.generation > 0 and come >= row.workers and all(one.rank for one in workers)
 
     def _tasks(self) -> None:
         if self._losses.grouped and self._life.row.phase != "evaluate":

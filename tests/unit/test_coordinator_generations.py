@@ -273,6 +273,17 @@ class TestServers:
         begin_again(rig, "w0", "w1")
         assert rig.task("w0").generation == 1
 
+    def test_together_with_worker_0_for_which_another_has_come_already(self, rig):
+        assert rig.register("worker", "w2") == 2  # nobody misses worker 0 yet
+        kill(rig, "s1")
+        rig.begin_again("s0", "s1", "w1", "w2")
+        state = rig.pass_time(11, "s0", "s1", "w1", "w2")
+        assert (state.job, state.generation) == ("running", 2)
+        rig.begin_again("s0", "s1", "w1", "w2")
+        assert rig.texts("generation")[-1].startswith("was lost while the others began again;")
+        assert [worker.rank for worker in rig.service.status().workers] == [0, 2]
+        assert rig.task("w2")
+
     def test_at_another_address(self, rig):
         kill(rig)
         digest = rig.job.digest()
