@@ -182,7 +182,7 @@ def test_any_container_may_die(stack: Stack) -> None:
         for fault in DEATHS:
             fault(faults)
             faults.goes_on()
-        last = stack.wait("an answer", lambda status: True)["epoch"]
+        last = stack.wait("an answer", lambda _: True)["epoch"]
         status = stack.wait("a whole epoch", lambda status: status["epoch"] > last)
         assert [epoch["train_rows"] for epoch in status["history"]] == [ROWS] * (last + 1)
         stack.compose("stop")
