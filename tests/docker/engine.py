@@ -95,6 +95,8 @@ def _started() -> Iterator[Engine]:
         yield Engine(client, environment_for(host))
     finally:
         _end(process)
+        for namespace in directory.glob("exec/netns/*"):  # it leaves one mounted
+            subprocess.run(["umount", namespace], check=False, capture_output=True)  # noqa: S607
         shutil.rmtree(directory, ignore_errors=True)
 
 
