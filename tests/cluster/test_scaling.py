@@ -212,7 +212,7 @@ def test_two_four_one(tmp_path: Path, data: Path, undisturbed: Job, mode: str) -
     }
     assert not events(job.run, "worker-lost")
     job.all_trained_once()
-    # In geo each worker that joins begins with an optimizer of its own, and learns hastily at first.
+    # In geo each worker that joins begins with an optimizer of its own, and is hasty at first.
     assert abs(job.auc - undisturbed.auc) < (0.006 if mode == "geo" else 0.003)
     if mode != "geo":  # in which rows are pushed once for each task
         assert job.shows() == job.expected_shows()
