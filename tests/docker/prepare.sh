@@ -31,9 +31,11 @@ if ! docker compose version > /dev/null 2>&1; then
     mkdir -p "$work/lists/partial" "$work/sources"
     for file in /etc/apt/sources.list /etc/apt/sources.list.d/debian*; do
         [ -f "$file" ] || continue
-        # Without the paragraphs of security updates, which have other names.
-        awk 'BEGIN { RS = ""; ORS = "\n\n" } !/security/' "$file" \
-            | sed -e 's/bookworm-updates//' -e 's/bookworm/trixie/g' > "$work/sources/$(basename "$file")"
+        # Without security updates, which have other names; they are paragraphs or lines.
+        case $file in
+            *.sources) awk 'BEGIN { RS = ""; ORS = "\n\n" } !/security/' "$file" | sed 's/bookworm-updates//' ;;
+            *) grep -vE 'security|bookworm-updates' "$file" || true ;;
+        esac | sed 's/bookworm/trixie/g' > "$work/sources/$(basename "$file")"
     done
     apt=(-o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$work/sources"
         -o "Dir::State::lists=$work/lists" -o APT::Sandbox::User=root)
