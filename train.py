@@ -19,6 +19,9 @@ except ModuleNotFoundError as error:
         f"the Python package {error.name} is missing: make setup, then . .venv/bin/activate\n"
     )
     sys.exit(2)
+except KeyboardInterrupt:
+    sys.stderr.write("stopped by Ctrl-C\n")
+    sys.exit(143)
 
 if __name__ == "__main__":
     sys.exit(main())

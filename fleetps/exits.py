@@ -26,5 +26,6 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort):  # before anything had begun that hears of it
+        print("stopped by Ctrl-C", file=cast(IO[str], Lasting(sys.stderr)), flush=True)
         return EXIT_STOPPED

@@ -7,6 +7,7 @@ from pathlib import Path
 from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleet_config.sections import SyntheticData
+from fleetps.checkpoint.choose import check_wanted
 from fleetps.checkpoint.store import Checkpoints
 from fleetps.coordinator.runfiles import CHECKPOINTS, STATE_FILE
 from fleetps.data.dataset import Dataset, load_dataset
@@ -36,7 +37,7 @@ def new_run(
     run = RunDirectory(job.run_dir)
     with run.locked():
         with stop.interrupting():
-            ensure_dataset(job, display.note)
+            dataset = ensure_dataset(job, display.note)
         if goes_on and _unfinished(job, run):
             display.note(
                 f"{run.path} holds an unfinished run: the job goes on from its last checkpoint "
@@ -44,6 +45,7 @@ def new_run(
             )
             yield run
             return
+        check_wanted(job, dataset)  # before anything is moved
         previous = run.set_aside_previous(_kept(job, run))
         if previous is not None:
             display.note(f"the run before this one was moved to {previous}")
@@ -99,6 +101,11 @@ def checked_dataset(job: Job) -> Dataset:
 
 
 def _check_made_as_wanted(dataset: Dataset, wanted: SyntheticData) -> None:
+    if dataset.source.get("kind") != "synthetic":
+        raise UserError(
+            f"the data set in {dataset.path} is not a synthetic one: remove data.synthetic from "
+            "the job file, or choose another data.path"
+        )
     made = dataset.source.get("options", {})
     for key, value in wanted.model_dump().items():
         if made.get(key) != value:

@@ -1,16 +1,23 @@
 """`fleetps status`: one look at a running job."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
 from rich.console import Console
 
 from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import UserError
 from fleetps.coordinator.access import TOKEN_FILE, read_token
 from fleetps.coordinator.client import CoordinatorClient
-from fleetps.coordinator.runfiles import ADDRESS_FILE, KEY_FILE
+from fleetps.coordinator.runfiles import (
+    ADDRESS_FILE,
+    KEY_FILE,
+    RESULT_FILE,
+    coordinator_runs,
+)
 from fleetps.observe.live import job_panel
 
 _PATIENCE = 5.0
@@ -18,6 +25,9 @@ _PATIENCE = 5.0
 
 def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
     """Asks the coordinator at an address, or of a run directory, and prints what it says."""
+    if run is not None and not as_json and (over := _end_of(Path(run))):
+        click.echo(over)
+        return 0
     with client_of(coordinator or None, run) as client:
         answer = client.status()
     console = Console()
@@ -44,6 +54,17 @@ def client_of(coordinator: str | None, run: str | None) -> CoordinatorClient:
         )
     address = str(parse_endpoint(coordinator, "--coordinator"))
     return CoordinatorClient(address, read_token(environ), _PATIENCE)
+
+
+def _end_of(run: Path) -> str:
+    """How a job ended whose coordinator has ended too; "": it hasn't, or nobody knows."""
+    if coordinator_runs(run):
+        return ""
+    try:
+        result = json.loads((run / RESULT_FILE).read_bytes())
+    except (OSError, ValueError):
+        return ""
+    return f"{result['name']} is {result['state']}; {run / RESULT_FILE} has its result"
 
 
 def _address_of(run: Path) -> str:

@@ -110,9 +110,11 @@ def in_place(command: Command) -> Command:
 def _of_run(run_dir: Path) -> Place:
     run = RunDirectory(run_dir.absolute())
     if not run.path.is_dir():
-        raise UserError(f"{run_dir}: is no run directory: it does not exist")
+        reason = "a file" if run.path.exists() else "it does not exist"
+        raise UserError(f"{run_dir}: is no run directory: {reason}")
+    store = Checkpoints(run.path / "checkpoints")  # also where the directory was moved or copied
     try:
         job = Job.model_validate_json(run.job_file.read_bytes())
     except (OSError, ValueError):  # not yet there, or of another version
-        return Place(Checkpoints(run.path / "checkpoints"))
-    return Place(Checkpoints(job.checkpoint_dir), job)
+        return Place(store)
+    return Place(Checkpoints(job.checkpoint.path) if job.checkpoint.path else store, job)

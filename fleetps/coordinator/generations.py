@@ -30,7 +30,12 @@ from fleetps.coordinator.task_maker import TRAIN_SPLIT, TaskMaker
 from fleetps.coordinator.task_queue import TaskQueue
 
 _MOST_BARREN = 3
-_KINDS = _RESUMED, _WARM, _GENERATION = "resumed", "warm-start", "generation"
+_KINDS = _RESUMED, _WARM, _GENERATION, _DAMAGED = (
+    "resumed",
+    "warm-start",
+    "generation",
+    "checkpoint-damaged",
+)
 
 
 class Generations:
@@ -112,7 +117,7 @@ class Generations:
         if self._life.over or row.generation != number or not row.cause:
             return
         for sentence in choice.damaged:
-            self._events.add("checkpoint-damaged", COORDINATOR, sentence)
+            self._tell(_DAMAGED, COORDINATOR, sentence)
         restore, progress = str(self._saved.warm() or ""), _BEGINNING
         if choice.row is not None:
             restore = str(choice.row.path)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, cast
 
+import click
+
 from fleet_config.errors import EXIT_OK, UserError
 from fleet_config.job import load_job
 from fleetps.coordinator.runfiles import coordinator_runs
@@ -55,8 +57,11 @@ def of_compose(project: str, query: Query) -> int:
 
 def _print(lines: Iterator[Line]) -> int:
     output = cast(IO[str], Lasting(sys.stdout))
+    line = None
     for line in lines:
         _write(line, output)
+    if line is None:
+        click.echo("no line of these logs is as asked for", err=True)
     return EXIT_OK
 
 

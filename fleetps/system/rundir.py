@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, cast
 
 from fleet_config.errors import TryAgain, UserError
 
@@ -50,20 +50,20 @@ class RunDirectory:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.seek(0)
-                holder = lock.read().strip() or "unknown"
+                holder = lock.read().decode("ascii").strip() or "unknown"
                 raise TryAgain(
                     f"a job named {self.path.name} already runs in {self.path} (process {holder}): "
                     "wait for its end, stop it, or give this one another job.name"
                 ) from None
             with self.writing():
                 lock.truncate(0)
-                lock.write(str(os.getpid()))
-                lock.flush()
+                lock.write(str(os.getpid()).encode("ascii"))
             yield
 
-    def _lock_file(self) -> TextIO:
+    def _lock_file(self) -> BinaryIO:
+        # With a buffer, what found no room on the disk would be written again when it is closed.
         with self.writing():
-            return (self.path / _LOCK).open("a+", encoding="ascii")
+            return cast(BinaryIO, (self.path / _LOCK).open("ab+", buffering=0))
 
     def set_aside_previous(self, kept: Path | None = None) -> Path | None:
         """Move what an earlier run left into previous-<time>/: no result is ever overwritten.

@@ -117,6 +117,17 @@ def test_a_mirror_that_is_not_there(run: Run, shared_run: Path, tmp_path: Path) 
     assert out == f"no checkpoints in {url}/x\n"
 
 
+def test_a_run_that_was_moved(run: Run, tmp_path: Path) -> None:
+    """Its own checkpoints are meant, not those where it once was."""
+    job = job_of(tmp_path)
+    name = make(job).name
+    (job.run_dir / "job.json").write_text(job.model_dump_json())
+    moved = shutil.copytree(job.run_dir, tmp_path / "moved")
+    assert run("rm", name, "--run", moved)[0] == 0
+    assert not (moved / "checkpoints" / name).exists()
+    assert name in run("ls", "--run", job.run_dir)[1]
+
+
 def test_the_directory_follows_the_job_file(run: Run, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     job = job_of(tmp_path, checkpoint={"path": str(elsewhere)})

@@ -50,7 +50,7 @@ def test_other_ends(capsys) -> None:
     assert exit_code_of(lambda: None) == 0
     assert exit_code_of(lambda: 7) == 7
     assert exit_code_of(raising(KeyboardInterrupt())) == 143
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "stopped by Ctrl-C\n")
 
 
 def test_a_bug_keeps_its_traceback() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from coordinator_rig import make_dataset, make_job
+from coordinator_rig import Rig, make_dataset, make_job
 
+from fleet_config.errors import UserError
 from fleet_config.job import Job
 from fleetps.newrun import new_run
 from fleetps.system.signals import StopRequest
@@ -65,9 +66,43 @@ def test_local_training_has_nothing_to_go_on_with(tmp_path: Path, left: Path) ->
     assert begin(make_job(tmp_path), goes_on=False)[0] == set()
 
 
-@pytest.mark.parametrize("path", ["", "checkpoints", "checkpoints/000001-20260101T000000Z"])
+@pytest.fixture
+def begun(tmp_path: Path) -> Job:
+    """A job of two epochs that has ended after a checkpoint."""
+    rig = Rig(tmp_path, job={"epochs": 2}, checkpoint={"every": {"epochs": 1}})
+    rig.assemble()
+    while "checkpoint" not in rig.kinds():
+        for worker in ("w0", "w1"):
+            rig.step(worker)
+    rig.service.close()
+    return rig.job
+
+
+@pytest.mark.parametrize("path", ["", "checkpoints", "checkpoints/000001-*"])
 @pytest.mark.parametrize("key", ["resume", "warm_start"])
-def test_what_the_job_begins_with_stays(tmp_path: Path, left: Path, path: str, key: str) -> None:
-    (left / "result.json").write_text("{}")
-    settings = {"resume": "never", key: str(left / path)}
-    assert begin(make_job(tmp_path, checkpoint=settings))[0] == {"checkpoints"}
+def test_what_the_job_begins_with_stays(tmp_path: Path, begun: Job, path: str, key: str) -> None:
+    (place,) = begun.run_dir.glob(path) if path else [begun.run_dir]
+    checkpoint = {"resume": "never", key: str(place), "every": {"epochs": 1}}
+    job = make_job(tmp_path, job={"epochs": 2}, checkpoint=checkpoint)
+    assert begin(job)[0] == {"checkpoints"}
+
+
+def test_nothing_is_moved_for_what_can_not_begin(tmp_path: Path, begun: Job) -> None:
+    before = sorted(begun.run_dir.iterdir())
+    nowhere = make_job(tmp_path, checkpoint={"resume": str(tmp_path / "nowhere")})
+    with pytest.raises(UserError, match="nowhere: is not a checkpoint"):
+        begin(nowhere)
+    tables = {"embedding": {"dim": 3}}
+    warm = {"warm_start": str(begun.run_dir), "resume": "never"}
+    unfit = make_job(tmp_path, checkpoint=warm, tables=tables)
+    with pytest.raises(UserError, match=r"tables\.embedding\.dim"):
+        begin(unfit)
+    left = [entry for entry in sorted(begun.run_dir.iterdir()) if entry.name != "lock"]
+    assert left == before
+
+
+def test_data_that_were_not_made_by_it(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "data")
+    synthetic = {"path": str(tmp_path / "data"), "synthetic": {"rows": 10, "test_rows": 10}}
+    with pytest.raises(UserError, match=r"is not a synthetic one: remove data\.synthetic"):
+        begin(make_job(tmp_path, data=synthetic))

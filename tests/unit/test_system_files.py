@@ -65,6 +65,24 @@ class TestRunDirectory:
         ):
             pass
 
+    def test_a_full_disk(self, tmp_path: Path) -> None:
+        code = (
+            "import resource, sys\n"
+            "from pathlib import Path\n"
+            "from fleet_config.errors import UserError\n"
+            "from fleetps.system.rundir import RunDirectory\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+            "try:\n"
+            "    with RunDirectory(Path(sys.argv[1])).locked(): pass\n"
+            "except UserError as error:\n"
+            "    print(error)\n"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert done.stdout.startswith(
+            f"can't write in the run directory {tmp_path}: File too large"
+        )
+
     def test_the_lock_goes_with_its_holder(self, tmp_path: Path) -> None:
         code = (
             "import os, signal, sys\n"
