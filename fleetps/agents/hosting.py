@@ -127,7 +127,7 @@ class HostedCoordinator:
         last = tail(child.log, 1)
         words = message_of(last[0]) if code > 0 and last else describe_exit(code)
         if code > 0 and self._run.is_full():
-            words = f"the disk that holds {self._run.path} is full"
+            words = f"the disk that holds {self._run.path} is full; make room, then start again"
         happened = "ended" if self._client is not None else "could not start"
         sentence = f"the coordinator {happened}: {words}"
         return UserError(sentence) if code == EXIT_USER else TryAgain(sentence)
