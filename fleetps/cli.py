@@ -28,6 +28,16 @@ set_option = click.option(
 )
 
 
+# For a group of commands that is imported only when it is used, and knows its own options.
+_PASSED_ON: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
+passed_on = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+
+
+def _run_group(group: click.Group, arguments: tuple[str, ...]) -> int:
+    code = group.main(list(arguments), prog_name=f"fleetps {group.name}", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
 @click.group(context_settings=_HELP)
 @click.version_option(__version__, prog_name="fleetps")
 def cli() -> None:
@@ -71,17 +81,13 @@ def launch(
     return launcher.run(load_job(config, [*overrides, *given]))
 
 
-@cli.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@cli.command(context_settings=_PASSED_ON, add_help_option=False)
+@passed_on
 def data(arguments: tuple[str, ...]) -> int:
     """Convert, make and show data sets."""
     from fleetps.data.commands import data as group
 
-    code = group.main(list(arguments), prog_name="fleetps data", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    return _run_group(group, arguments)
 
 
 @cli.command()
@@ -169,30 +175,22 @@ def logs(
     raise click.UsageError("name the job by one of --run, --config and --compose")
 
 
-@cli.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@cli.command(context_settings=_PASSED_ON, add_help_option=False)
+@passed_on
 def checkpoint(arguments: tuple[str, ...]) -> int:
     """List, check, compare, convert and remove checkpoints."""
     from fleetps.checkpoint.commands import checkpoint as group
 
-    code = group.main(list(arguments), prog_name="fleetps checkpoint", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    return _run_group(group, arguments)
 
 
-@cli.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@cli.command(context_settings=_PASSED_ON, add_help_option=False)
+@passed_on
 def k8s(arguments: tuple[str, ...]) -> int:
     """Write the Kubernetes manifests of a job."""
     from fleetps.k8s.commands import k8s as group
 
-    code = group.main(list(arguments), prog_name="fleetps k8s", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    return _run_group(group, arguments)
 
 
 def main() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from fleet_config.errors import TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.coordinator.saved import SavedCheckpoints
 from fleetps.coordinator.store import Store
+from fleetps.system.lockfile import held
 
 STATE_FILE = "coordinator.sqlite"
 EVENTS_FILE = "events.jsonl"
@@ -100,19 +99,15 @@ def set_aside(run_dir: Path, more: Sequence[str] = ()) -> None:
 def only_coordinator(run_dir: Path) -> Iterator[None]:
     """Keep a second coordinator away from this state. The kernel unlocks when this process ends."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / _LOCK_FILE).open("a+", encoding="ascii") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise TryAgain(
-                f"another coordinator (process {lock.read().strip()}) works in {run_dir}; "
-                "stop it, or give this job another job.name"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+    with held(run_dir / _LOCK_FILE, lambda holder: _another(holder, run_dir)):
         yield
+
+
+def _another(holder: str, run_dir: Path) -> TryAgain:
+    return TryAgain(
+        f"another coordinator (process {holder}) works in {run_dir}; "
+        "stop it, or give this job another job.name"
+    )
 
 
 def coordinator_runs(run_dir: Path) -> bool:

@@ -4,16 +4,14 @@ runs/<name>/ holds job.json, result.json, coordinator.sqlite, events.jsonl, logs
 earlier runs, previous-<time>/.
 """
 
-import fcntl
-import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from fleet_config.errors import TryAgain, UserError
+from fleetps.system.lockfile import held
 
 _LOCK = "lock"
 _PREVIOUS = "previous-"
@@ -45,25 +43,16 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Keep every other run of this name out, until this process ends, however it ends."""
         self.create()
-        with self._lock_file() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                holder = lock.read().decode("ascii").strip() or "unknown"
-                raise TryAgain(
-                    f"a job named {self.path.name} already runs in {self.path} (process {holder}): "
-                    "wait for its end, stop it, or give this one another job.name"
-                ) from None
+        with ExitStack() as stack:
             with self.writing():
-                lock.truncate(0)
-                lock.write(str(os.getpid()).encode("ascii"))
+                stack.enter_context(held(self.path / _LOCK, self._refusal))
             yield
 
-    def _lock_file(self) -> BinaryIO:
-        # With a buffer, what found no room on the disk would be written again when it is closed.
-        with self.writing():
-            return cast(BinaryIO, (self.path / _LOCK).open("ab+", buffering=0))
+    def _refusal(self, holder: str) -> TryAgain:
+        return TryAgain(
+            f"a job named {self.path.name} already runs in {self.path} (process {holder}): "
+            "wait for its end, stop it, or give this one another job.name"
+        )
 
     def set_aside_previous(self, kept: Path | None = None) -> Path | None:
         """Move what an earlier run left into previous-<time>/: no result is ever overwritten.
