@@ -119,6 +119,7 @@ def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: S
 
 
 def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
+    stays = restart_policy() == "always"
     kind = ServerAgent if role.kind == "server" else WorkerAgent
     address = coordinator_address(role)
     if not role.servers:
@@ -132,7 +133,7 @@ def _run_member(job: Job, role: Role, stop: StopRequest) -> None:
         member.on_tick = host.keep if host is not None else member.on_tick
         member.on_joined = lambda: _joined(member, role, host, stack)
         member.run()
-    if restart_policy() == "always":
+    if stays:
         _stay(stop)
 
 

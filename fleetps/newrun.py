@@ -45,7 +45,8 @@ def new_run(
             )
             yield run
             return
-        check_wanted(job, dataset)  # before anything is moved
+        if goes_on:
+            check_wanted(job, dataset)  # before anything is moved
         previous = run.set_aside_previous(_kept(job, run))
         if previous is not None:
             display.note(f"the run before this one was moved to {previous}")

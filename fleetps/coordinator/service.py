@@ -124,7 +124,7 @@ class JobService(WorkCalls):
                 complete=not waiting,
                 servers=self._members.endpoints(),
                 workers=self._workers if waiting else self._members.count("worker"),
-                learners=self._learners.count(instance),
+                learners=self._workers if waiting else self._learners.count(instance),
                 missing=missing if waiting else (),
                 waited=self._life.in_phase() if waiting else 0.0,
                 generation=row.generation,
