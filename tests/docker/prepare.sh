@@ -11,16 +11,7 @@ if ! docker info > /dev/null 2>&1; then
 fi
 
 if ! dpkg --status "${packages[@]}" > /dev/null 2>&1; then
-    # The tests start an engine of their own; none is to be started here.
-    policy=/usr/sbin/policy-rc.d
-    if [ ! -e "$policy" ]; then
-        printf '#!/bin/sh\nexit 101\n' > "$policy"
-        chmod +x "$policy"
-        trap 'rm -f "$policy"' EXIT
-    fi
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
-        -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-unsafe-io "${packages[@]}"
+    "$(dirname "$0")/../../scripts/install_packages.sh" "${packages[@]}"
 fi
 
 # Compose v2 is in the next release of Debian only; its program runs here too.
