@@ -156,7 +156,7 @@ def _table(table: TableRecord) -> str:
 def verify(place: Place, checkpoint: str, everything: bool) -> None:
     """Read every file: checksums, rows, columns; the first damaged one is named."""
     wrong = []
-    for path in place.all.entries() if everything else [place.find(checkpoint).path]:
+    for path in place.all.entries() if everything else place.to_verify(checkpoint):
         try:
             one = open_checkpoint(path)
             verify_chain(one)
@@ -241,6 +241,11 @@ def export(place: Place, checkpoint: str, out: Path) -> None:
 @in_place
 def rm(place: Place, checkpoints: tuple[str, ...]) -> None:
     """Remove checkpoints, by name or number."""
+    if NEWEST in checkpoints:
+        raise UserError(
+            f"rm doesn't take {NEWEST}, as a running job may have made another one since you "
+            f"looked; name it: {place.find(NEWEST).name} is the newest now"
+        )
     names = {one.manifest.number: one.name for one in place.all.list()}
     for text in checkpoints:
         name = names.get(int(text), text) if text.isdecimal() else text

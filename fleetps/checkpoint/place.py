@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,17 @@ class Place:
             raise UserError(f"{self.all.path}: has no checkpoints")
         names = ", ".join(one.name for one in found)
         raise UserError(f"{self.all.path}: has no checkpoint {text}; it has {names}")
+
+    def to_verify(self, text: str) -> Iterator[Path]:
+        """The same; for newest also those that are newer but can't be read, and so aren't found."""
+        if text != NEWEST or not self.all.entries():
+            yield self.find(text).path
+            return
+        for path in reversed(self.all.entries()):
+            yield path
+            with contextlib.suppress(UserError):
+                open_checkpoint(path)
+                return
 
 
 def in_place(command: Command) -> Command:

@@ -174,6 +174,18 @@ def test_verify(run: Run, run_dir: Path) -> None:
     assert none.startswith(f"{second}: has no manifest.json")
 
 
+def test_what_newest_passes_over_is_told(run: Run, run_dir: Path) -> None:
+    first, second = sorted((run_dir / "checkpoints").iterdir())
+    (second / "manifest.json").write_text("{")
+    code, out, err = run("verify", "newest", "--run", run_dir)
+    assert (code, out) == (2, f"{first.name}: 11 files with 80 rows are right\n")
+    assert err.startswith(f"{second / 'manifest.json'}: is damaged: not JSON")
+    (first / "manifest.json").unlink()
+    code, out, err = run("verify", "--run", run_dir)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 2
+
+
 def test_diff(run: Run, shared_run: Path) -> None:
     code, out, _ = run("diff", "1", "2", "--run", shared_run)
     assert code == 0
@@ -221,6 +233,8 @@ MISTAKES = {
     "show 7 --run {run}": "has no checkpoint 7; it has 000002-",
     "show --run {none}": "none: is no run directory: it does not exist",
     "ls --run {run} --config x": "--run and --config name the job twice: give one of them",
+    "verify --run {run}/logs": "logs: is no run directory: it does not exist",
+    "rm newest --run {run}": "rm doesn't take newest, as a running job may have made another one",
     "rm 7 --run {run}": "has no checkpoint 7; see `fleetps checkpoint ls`",
     "now": "which job? name its run directory or its coordinator",
     "now --run {run}": "no coordinator has run in",
