@@ -1,6 +1,5 @@
 """`fleetps status`: one look at a running job."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +15,10 @@ from fleetps.coordinator.runfiles import (
     ADDRESS_FILE,
     KEY_FILE,
     RESULT_FILE,
-    coordinator_runs,
+    end_left,
 )
 from fleetps.observe.live import job_panel
+from fleetps.observe.results import print_table
 
 _PATIENCE = 5.0
 
@@ -34,7 +34,7 @@ def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
     if as_json:
         console.print_json(answer.model_dump_json())
     else:
-        console.print(job_panel(answer))
+        print_table(console, job_panel(answer))
     return 0
 
 
@@ -58,13 +58,11 @@ def client_of(coordinator: str | None, run: str | None) -> CoordinatorClient:
 
 def _end_of(run: Path) -> str:
     """How a job ended whose coordinator has ended too; "": it hasn't, or nobody knows."""
-    if coordinator_runs(run):
+    end = end_left(run)
+    if end is None:
         return ""
-    try:
-        result = json.loads((run / RESULT_FILE).read_bytes())
-    except (OSError, ValueError):
-        return ""
-    return f"{result['name']} is {result['state']}; {run / RESULT_FILE} has its result"
+    more = end.reason or f"{run / RESULT_FILE} has its result"
+    return f"{run.absolute().name} is {end.job}; {more}"
 
 
 def _address_of(run: Path) -> str:

@@ -5,11 +5,13 @@ What watches over containers may start a job again that ended with 75, and then 
 
 import logging
 import time
+from pathlib import Path
 
 from fleet_config.errors import EXIT_OK, TryAgain
 from fleet_config.job import Job
 from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.coordinator.client import CoordinatorClient
+from fleetps.coordinator.runfiles import end_left
 from fleetps.newrun import checked_dataset, to_be_made
 from fleetps.statusline import client_of
 
@@ -38,7 +40,7 @@ def wait(coordinator: str | None, run: str | None, patience: float, job: Job | N
     with client_of(coordinator, run) as client:
         while True:
             try:
-                if _is_done(client):
+                if _is_done(client, run):
                     return EXIT_OK
                 last, heard, patient = None, time.monotonic(), patience
             except TryAgain as error:
@@ -50,8 +52,14 @@ def wait(coordinator: str | None, run: str | None, patience: float, job: Job | N
             time.sleep(_POLL_SECONDS)
 
 
-def _is_done(client: CoordinatorClient) -> bool:
-    status = client.status()
-    if status.job in OVER and status.job != "done":
-        raise end_of(state_of(status))
-    return status.job == "done"
+def _is_done(client: CoordinatorClient, run: str | None) -> bool:
+    try:
+        state = state_of(client.status())
+    except TryAgain:
+        left = end_left(Path(run)) if run is not None else None
+        if left is None:
+            raise
+        state = left
+    if state.job in OVER and state.job != "done":
+        raise end_of(state)
+    return state.job == "done"

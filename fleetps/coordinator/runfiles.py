@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
 
 from fleet_config.errors import TryAgain, UserError
 from fleet_config.job import Job
+from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.saved import SavedCheckpoints
 from fleetps.coordinator.store import Store
 from fleetps.system.lockfile import held
@@ -120,3 +121,21 @@ def coordinator_runs(run_dir: Path) -> bool:
         return "fleetps.coordinator" in process.cmdline()
     except (OSError, ValueError, psutil.Error):
         return False
+
+
+def end_left(run_dir: Path) -> JobState | None:
+    """How the job ended, where its coordinator has ended too; None: it hasn't, or nobody knows."""
+    path = run_dir / STATE_FILE
+    if coordinator_runs(run_dir) or not path.exists():
+        return None
+    try:
+        with closing(Store(path)) as store:
+            row = store.job()
+    except UserError as error:
+        _log.debug("%s", error)
+        return None
+    if row is None or row.state in ("waiting", "running"):
+        return None
+    return JobState(
+        job=row.state, generation=row.generation, reason=row.reason, exit_code=row.exit_code
+    )

@@ -40,7 +40,8 @@ class Meter:
         elif now - self._shown >= _LINE_SECONDS:
             self._shown = now
             share = min(self._bytes / self._total, 1.0)
-            self._console.print(f"{self._what}: {share:.0%} {self._speed(now)}", highlight=False)
+            line = f"{self._what}: {share:.0%} {self._speed(now)}"
+            self._console.print(line.rstrip(), highlight=False)
 
     def _speed(self, now: float) -> str:
         if not self._rows:

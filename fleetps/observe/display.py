@@ -12,7 +12,7 @@ from fleetps.observe.live import LiveDisplay
 from fleetps.observe.logs import JsonFormatter, LogFormat
 from fleetps.observe.news import News, Periodic
 from fleetps.observe.output import Lasting
-from fleetps.observe.results import results_table
+from fleetps.observe.results import print_table, results_table
 from fleetps.observe.words import epoch_line, progress_line
 
 # Wide enough for the table of results where there is no terminal to ask.
@@ -65,7 +65,7 @@ class PlainDisplay:
             self._line(progress_line(status))
 
     def results(self, status: Status) -> None:
-        self._console.print(results_table(status))
+        print_table(self._console, results_table(status))
         self._flush()
 
     def close(self) -> None: ...

@@ -1,11 +1,22 @@
 """The table at the end of a job."""
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fleetps.coordinator.reports import Accounting, Status
 from fleetps.observe.words import count, decimals, duration, epoch_speed
+
+
+def print_table(console: Console, table: RenderableType) -> None:
+    """In a file lines end with their last word, not with the blanks that fill them up."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as capture:
+        console.print(table)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def results_table(status: Status) -> RenderableType:

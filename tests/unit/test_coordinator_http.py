@@ -129,6 +129,34 @@ def test_waiting_for_the_end_of_a_job(rig, address, client, monkeypatch):
         wait(f"127.0.0.1:{port}", None, patience=0)
 
 
+@pytest.mark.parametrize(
+    ("end", "error", "said"),
+    [
+        (lambda client: client.stop("enough"), Stopped, "test-job is stopping; enough"),
+        (
+            lambda client: client.fail("w1", "broken", [], 2),
+            UserError,
+            "test-job is failed; worker 1: broken",
+        ),
+    ],
+)
+def test_a_job_that_is_over_is_answered_for_by_what_it_left(
+    rig, client, monkeypatch, capsys, end, error, said
+):
+    monkeypatch.setattr(statusline, "_PATIENCE", 0.2)
+    rig.assemble()
+    run = rig.job.run_dir
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        (run / "coordinator.address").write_text(f"127.0.0.1:{nobody.getsockname()[1]}\n")
+    with pytest.raises(TryAgain, match="has not answered"):
+        wait(None, str(run), patience=0)
+    end(client)
+    with pytest.raises(error, match=said.partition("; ")[2]):
+        wait(None, str(run), patience=60)
+    assert statusline.show("", str(run), as_json=False) == 0
+    assert capsys.readouterr().out == f"{said}\n"
+
+
 def test_waiting_for_a_job_that_cannot_start(tmp_path):
     """Nobody else could tell of the mistake."""
     with pytest.raises(UserError, match="data: does not exist"):

@@ -138,7 +138,7 @@ def test_progress_without_a_terminal_is_plain_lines(
         meter.advance(250)
         meter.rows(1234)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "converting: 25% "
+    assert lines[0] == "converting: 25%"
     assert lines[1].startswith("converting: 25% 1,234 rows, ")
 
 

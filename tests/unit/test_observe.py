@@ -24,7 +24,7 @@ from fleetps.observe.job_view import show_failure
 from fleetps.observe.live import LiveDisplay, job_panel
 from fleetps.observe.logs import message_of, set_up_logging
 from fleetps.observe.news import News, Periodic
-from fleetps.observe.results import results_table
+from fleetps.observe.results import print_table, results_table
 from fleetps.observe.words import checkpoint_line, duration, epoch_line, progress_line
 
 
@@ -109,6 +109,17 @@ def test_a_table_that_adds_up() -> None:
     assert "best possible AUC on this data: 0.8123 (reached: 0.7123)" in text
     assert "10 in all tasks = 7 done + 3 in work + 0 waiting + 0 quarantined" in text
     assert "12 leased = 7 done + 3 in work + 2 returned; 2 leased again" in text
+
+
+def test_lines_in_a_file_end_with_their_last_word() -> None:
+    display, output = plain()
+    members = status(workers=(worker(0), worker(1)), history=(epoch(0),))
+    display.results(members)
+    print_table(Console(file=output, width=110), job_panel(members))
+    text = output.getvalue()
+    assert "quickstart: running after 0:12\n" in text
+    assert "  worker 1" in text
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
 
 
 def test_no_best_auc_for_real_data() -> None:
