@@ -11,7 +11,8 @@ Without shuffle_seed (or null) the rows keep their order. In their order those f
 It stands alone (a process per slice: only what is needed is imported) and works on large blocks,
 never row by row. Paddle ignores the exit status of a pipe command and takes what arrived for the
 whole file, so the outcome is written to the report file: ``{"rows": 5000}``, or
-``{"error": "one sentence"}``. Only whole lines are ever written: Paddle aborts on a part of one.
+``{"error": "one sentence", "damaged": true}``, where damaged says that another try can't help. Only
+whole lines are ever written: Paddle aborts on a part of one.
 """
 
 import json
@@ -33,6 +34,10 @@ class DamagedFile(Exception):
     """A file which can't be read to its end; one sentence that names it."""
 
 
+class UnreadableFile(DamagedFile):
+    """The operating system can't read it here and now; what is in it may be right."""
+
+
 def read_blocks(path: str | Path, advance: Advance = None) -> Iterator[bytes]:
     """Yield the text of a plain, gzip or zstd file (told by its first bytes) in blocks.
 
@@ -48,7 +53,7 @@ def read_blocks(path: str | Path, advance: Advance = None) -> Iterator[bytes]:
             else:
                 yield from _chunks(file, head, advance)
     except OSError as error:
-        raise DamagedFile(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise UnreadableFile(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _chunks(file: BinaryIO, chunk: bytes, advance: Advance) -> Iterator[bytes]:
@@ -80,7 +85,7 @@ def _decompress(
             try:
                 text = frame.decompress(data)
             except Exception as error:  # zlib.error or zstandard.ZstdError
-                raise DamagedFile(f"{path}: is damaged ({kind}: {error}).") from error
+                raise DamagedFile(f"{path}: is damaged ({kind}: {error})") from error
             data = frame.unused_data if frame.eof else b""
             if text:
                 yield text
@@ -184,7 +189,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> int:
             sink.flush()  # before an error too: what is buffered may end within a line
         outcome = {"rows": sent}
     except DamagedFile as error:
-        outcome = {"error": str(error)}
+        outcome = {"error": str(error), "damaged": not isinstance(error, UnreadableFile)}
     except BrokenPipeError:
         outcome = {"error": f"{shard}: the reader went away after {sent} rows"}
     except Exception as error:  # the report is the only way to be heard

@@ -11,6 +11,7 @@ from typing import Any
 
 import paddle
 
+from fleet_config.errors import UserError
 from fleetps.coordinator.messages import Slice, Task
 from fleetps.coordinator.splits import seed_of
 from fleetps.data import pipe
@@ -82,8 +83,8 @@ class LoadingTask:
         """The dataset, with every row of the task in memory.
 
         Raises:
-            DataError: a file is missing, damaged or shorter than promised, or rows were lost on the
-            way.
+            UserError: a file is damaged or shorter than promised.
+            DataError: a file can't be read, or rows were lost on the way; another try may help.
         """
         self._wait()
         for file in self._files:
@@ -107,6 +108,8 @@ class LoadingTask:
             raise DataError(
                 f"{json.loads(file.read_text())['shard']}: the process that read it was killed"
             ) from None
+        if outcome.get("damaged"):
+            raise UserError(f"{outcome['error']}; copy the data set again, or convert it again")
         if "error" in outcome:
             raise DataError(outcome["error"])
 

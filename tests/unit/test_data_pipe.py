@@ -94,7 +94,8 @@ def test_a_truncated_shard_is_reported_and_only_whole_rows_are_written(
     content = PACK[packed](TEXT)
     shard.write_bytes(content[: len(content) // 2])
     text, outcome, code = serve(shard, 0, 3000)
-    assert outcome == {"error": f"{shard}: is truncated: the {packed} stream ends too early"}
+    sentence = f"{shard}: is truncated: the {packed} stream ends too early"
+    assert outcome == {"error": sentence, "damaged": True}
     assert code == 2
     assert TEXT.startswith(text)
     assert text == b"" or text.endswith(b"\n")
@@ -116,10 +117,11 @@ def test_a_shard_with_too_few_rows_is_reported(tmp_path: Path) -> None:
     shard.write_bytes(TEXT)
     text, outcome, code = serve(shard, 2990, 20)
     assert text == b"".join(ROWS[2990:])
-    assert outcome == {"error": f"{shard}: has 3000 rows, but rows 2990 to 3010 were asked for"}
+    sentence = f"{shard}: has 3000 rows, but rows 2990 to 3010 were asked for"
+    assert outcome == {"error": sentence, "damaged": True}
     assert code == 2
     _, outcome, _ = serve(shard, 5000, 20)
-    assert outcome == {"error": f"{shard}: has 3000 rows, but rows 5000 to 5020 were asked for"}
+    assert outcome["error"] == f"{shard}: has 3000 rows, but rows 5000 to 5020 were asked for"
 
 
 def test_a_last_row_without_its_end_is_not_written(tmp_path: Path) -> None:
@@ -127,21 +129,22 @@ def test_a_last_row_without_its_end_is_not_written(tmp_path: Path) -> None:
     shard.write_bytes(b"1 0 1 7\n1 1 1 8")
     text, outcome, _ = serve(shard, 0, 2)
     assert text == b"1 0 1 7\n"
-    assert outcome == {"error": f"{shard}: has 1 rows, but rows 0 to 2 were asked for"}
+    assert outcome["error"] == f"{shard}: has 1 rows, but rows 0 to 2 were asked for"
 
 
 def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
     shard = tmp_path / "gone"
     text, outcome, code = serve(shard, 0, 1)
     assert (text, code) == (b"", 2)
-    assert outcome == {"error": f"{shard}: cannot be read: No such file or directory"}
+    sentence = f"{shard}: cannot be read: No such file or directory"
+    assert outcome == {"error": sentence, "damaged": False}
 
 
 def test_an_empty_shard_is_reported(tmp_path: Path) -> None:
     shard = tmp_path / "shard"
     shard.touch()
     _, outcome, _ = serve(shard, 0, 1)
-    assert outcome == {"error": f"{shard}: has 0 rows, but rows 0 to 1 were asked for"}
+    assert outcome["error"] == f"{shard}: has 0 rows, but rows 0 to 1 were asked for"
 
 
 def test_a_reader_that_goes_away_is_reported(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from fleet_config.optimizers import (
     StepSchedule,
 )
 from fleetps import models
-from fleetps.coordinator.messages import Slice
-from fleetps.training.feed import spoilt_row
+from fleetps.coordinator.messages import Slice, Task
+from fleetps.training.feed import DataError, LoadingTask, spoilt_row
 from fleetps.training.schedule import factor
 
 TOTAL = 110
@@ -69,6 +70,31 @@ def test_a_table_that_the_job_lacks_is_named() -> None:
     assert inputs.embedding() == "embedding"
     with pytest.raises(UserError, match=r"add tables\.wide"):
         inputs.embedding("wide")
+
+
+class _Loaded:
+    """In place of a data set of Paddle."""
+
+    def wait_preload_done(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("damaged", "kind", "remedy"),
+    [(True, UserError, "; copy the data set again, or convert it again"), (False, DataError, "")],
+)
+def test_only_what_another_try_may_read_is_tried_again(
+    tmp_path: Path, damaged: bool, kind: type[Exception], remedy: str
+) -> None:
+    part = Slice(shard="train-00000.txt.zst", start=0, rows=5)
+    task = Task(
+        id=1, generation=0, epoch=0, split="train", training=True, slices=(part,), rows=5,
+        rows_before=0, shuffle_seed=None,
+    )  # fmt: skip
+    report = {"error": "train-00000.txt.zst: is wrong", "damaged": damaged}
+    (tmp_path / "0.report").write_text(json.dumps(report))
+    with pytest.raises(kind) as refused:
+        LoadingTask(task, _Loaded(), [tmp_path / "0.json"]).wait()
+    assert str(refused.value) == f"train-00000.txt.zst: is wrong{remedy}"
 
 
 def test_a_row_that_is_no_number_is_found(tmp_path: Path) -> None:
