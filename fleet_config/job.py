@@ -9,7 +9,7 @@ A mistake in it is a UserError with one line per mistake, each naming the file a
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,20 +117,37 @@ class Job(Section):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def load_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Job:
+def load_job(
+    path: str | os.PathLike[str],
+    overrides: Sequence[str] = (),
+    sizes: Sequence[str] = (),
+    also: Callable[[Job], Iterable[Problem]] = lambda _: (),
+) -> Job:
     """Reads and checks a job file; overrides are "a.b=value", the value in YAML.
 
     Relative paths in it are relative to the current directory and come out absolute.
+
+    sizes: overrides of the environment. What they replace is checked all the same, so that a
+        mistake is one however the job is started.
+    also: what else is wrong with a job.
     """
     source = read_source(Path(path), overrides)
-    try:
-        job = Job.model_validate(source.data)
-    except ValidationError as error:
-        raise _user_error(source, explain(error, source.data, Job)) from None
-    problems = list(impossible(job))
+    if sizes:
+        _validated(source)
+    for argument in sizes:
+        source.override(argument)
+    job = _validated(source)
+    problems = [*impossible(job), *also(job)]
     if problems:
         raise _user_error(source, problems)
     return _with_absolute_paths(job)
+
+
+def _validated(source: Source) -> Job:
+    try:
+        return Job.model_validate(source.data)
+    except ValidationError as error:
+        raise _user_error(source, explain(error, source.data, Job)) from None
 
 
 def _user_error(source: Source, problems: list[Problem]) -> UserError:

@@ -12,6 +12,7 @@ import click
 
 from fleetps import __version__
 from fleetps.exits import exit_code_of
+from fleetps.log_format import log_format_option
 from fleetps.logbook.options import log_options
 
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -51,12 +52,7 @@ def cli() -> None:
 @click.option("--servers", type=int, help="How many servers: --set cluster.servers.")
 @click.option("--workers", type=int, help="How many workers: --set cluster.workers.")
 @click.option("--threads", type=int, help="Threads of each worker: --set cluster.threads.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    envvar="FLEETPS_LOG_FORMAT",
-    help="--set observe.log_format; or $FLEETPS_LOG_FORMAT.",
-)
+@log_format_option
 def launch(
     config: str,
     overrides: tuple[str, ...],
@@ -67,8 +63,8 @@ def launch(
     log_format: str | None,
 ) -> int:
     """Train a job on this machine: coordinator, servers and workers as processes."""
-    from fleet_config.job import load_job
     from fleetps import launch as launcher
+    from fleetps.checked_job import checked_job
 
     shorthands = {
         "job.name": name,
@@ -78,7 +74,7 @@ def launch(
         "observe.log_format": log_format,
     }
     given = [f"{key}={value}" for key, value in shorthands.items() if value is not None]
-    return launcher.run(load_job(config, [*overrides, *given]))
+    return launcher.run(checked_job(config, [*overrides, *given]))
 
 
 @cli.command(context_settings=_PASSED_ON, add_help_option=False)
@@ -138,12 +134,12 @@ def wait(
     overrides: tuple[str, ...],
 ) -> int:
     """Wait for the end of a job; ends with its exit code."""
-    from fleet_config.job import load_job
+    from fleetps.checked_job import checked_job
     from fleetps.waiting import wait as wait_for_end
 
     if run and coordinator:
         raise click.UsageError("--run and --coordinator name the job twice: give one of them")
-    job = load_job(config, overrides) if config else None
+    job = checked_job(config, overrides) if config else None
     return wait_for_end(coordinator or os.environ.get("COORDINATOR"), run, patience, job)
 
 
@@ -195,4 +191,4 @@ def k8s(arguments: tuple[str, ...]) -> int:
 
 def main() -> None:
     """The `fleetps` command."""
-    sys.exit(exit_code_of(lambda: cli.main(standalone_mode=False)))
+    sys.exit(exit_code_of(lambda: cli.main(prog_name="fleetps", standalone_mode=False)))

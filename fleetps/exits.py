@@ -1,13 +1,20 @@
 """From an exception to a message and an exit code: the one place where errors meet people."""
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import IO, cast
 
 import click
 
-from fleet_config.errors import EXIT_OK, EXIT_STOPPED, FleetError
+from fleet_config.errors import EXIT_OK, EXIT_STOPPED, FleetError, Stopped
 from fleetps.observe.output import Lasting
+
+
+def logged(error: FleetError, log: logging.Logger) -> int:
+    """The exit code of a process whose sentences go into a log. To be stopped is no error."""
+    log.log(logging.INFO if isinstance(error, Stopped) else logging.ERROR, "%s", error)
+    return error.exit_code
 
 
 def exit_code_of(run: Callable[[], int | None]) -> int:

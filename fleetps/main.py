@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import click
 
 from fleet_config.errors import EXIT_OK, FleetError
-from fleet_config.job import load_job
 from fleet_config.roles import Role, resolve_role
 from fleetps import agent
 from fleetps.agents import paddle_launcher
 from fleetps.agents.counting import count_addresses
-from fleetps.exits import exit_code_of
+from fleetps.checked_job import checked_job
+from fleetps.exits import exit_code_of, logged
+from fleetps.log_format import log_format_option
 from fleetps.observe.logs import set_up_logging
 from fleetps.system.pulse_file import agent_pulse
 from fleetps.system.signals import StopRequest
@@ -30,12 +31,7 @@ _log = logging.getLogger(__name__)
     multiple=True,
     help="Override one value, such as --set data.batch_size=1024; may be repeated.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    envvar="FLEETPS_LOG_FORMAT",
-    help="--set observe.log_format; or $FLEETPS_LOG_FORMAT.",
-)
+@log_format_option
 def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> int:
     """Play the role that the environment names (ROLE, TRAINING_ROLE or TF_CONFIG).
 
@@ -49,14 +45,13 @@ def command(config: str, overrides: tuple[str, ...], log_format: str | None) -> 
 def _play(config: str, overrides: Sequence[str], log_format: str | None) -> int:
     role = resolve_role(os.environ)
     extra = [f"observe.log_format={log_format}"] if log_format else []
-    job = load_job(config, [*overrides, *extra, *sizes_of(role)])
+    job = checked_job(config, [*overrides, *extra], sizes_of(role))
     set_up_logging(job.observe.log_format, role.kind)
     with StopRequest() as stop:
         try:
             agent.run(job, role, stop)
         except FleetError as error:
-            _log.error("%s", error)
-            return error.exit_code
+            return logged(error, _log)
         finally:
             stop.enough()
     return EXIT_OK

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.text import Text
 
 from fleet_config.errors import EXIT_OK, EXIT_USER, UserError
-from fleet_config.job import Job, load_job
+from fleet_config.job import Job
 from fleet_config.roles import Role, resolve_role
+from fleetps.checked_job import checked_job
 from fleetps.doctor.finding import Finding, failing, ok
 from fleetps.doctor.machine import machine_findings
 from fleetps.doctor.network import role_findings
@@ -26,7 +27,7 @@ def run(config: str | None, overrides: Sequence[str], *, dry_run: bool) -> int:
         if config is None:
             raise UserError("--dry-run needs a job: add --config, such as conf/quickstart.yaml")
         role = resolve_role(os.environ)
-        _say(plan(config, load_job(config, [*overrides, *sizes_of(role)]), role))
+        _say(plan(config, checked_job(config, overrides, sizes_of(role)), role))
         return EXIT_OK
     findings = examine(config, overrides)
     _print(findings)
@@ -40,7 +41,7 @@ def examine(config: str | None, overrides: Sequence[str]) -> list[Finding]:
     with failing("role", findings):
         role = resolve_role(os.environ)
     sizes = sizes_of(role) if role else []
-    job = _job(config, [*overrides, *sizes], findings)
+    job = _job(config, overrides, sizes, findings)
     wanted = {"model": job.model.name, "params": job.model.params} if job else {}
     paddle = probe(wanted)
     findings += machine_findings(os.environ, paddle)
@@ -58,11 +59,13 @@ def _here(job: Job, role: Role | None) -> Here:
     return Here(int(role.kind == "server"), int(role.kind == "worker"))
 
 
-def _job(config: str | None, overrides: Sequence[str], findings: list[Finding]) -> Job | None:
+def _job(
+    config: str | None, overrides: Sequence[str], sizes: Sequence[str], findings: list[Finding]
+) -> Job | None:
     if config is None:
         return None
     with failing("job file", findings):
-        job = load_job(config, overrides)
+        job = checked_job(config, overrides, sizes)
         findings.append(ok("job file", f"{config}: job {job.job.name}, fingerprint {job.digest()}"))
         return job
     return None

@@ -13,6 +13,7 @@ from fleetps.doctor.finding import Finding, fail, failing, ok, warn
 from fleetps.doctor.probe import Probe
 from fleetps.doctor.rows import first_mistake
 from fleetps.system.memory import available_memory
+from fleetps.system.rundir import RunDirectory
 
 _ROWS_LOOKED_AT = 1000
 
@@ -130,6 +131,8 @@ def _memory(job: Job, ids: int, here: Here) -> Iterator[Finding]:
 
 
 def _output(job: Job) -> Finding:
+    if obstacle := RunDirectory(job.run_dir).obstacle():
+        return fail("output", f"{job.run_dir} can't be created: {obstacle}")
     existing = job.run_dir
     while not existing.exists():
         existing = existing.parent

@@ -7,12 +7,14 @@ A model is one function in one file of this directory::
         ...
         return logit                      # [batch, 1], float32, no sigmoid
 
-Importing this package imports every file beside it, so adding a model is adding a file.
+Importing this package imports every file beside it, so adding a model is adding a file. Paddle is
+taken from here, too: launchers and agents know models and their parameters, and never load it.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +24,24 @@ import pydantic
 from fleet_config.errors import UserError
 
 Tensor = Any  # a paddle.static.Variable: Paddle ships no types
+
+
+class _Paddle:
+    """Paddle, which takes seconds to load, loaded where a network is built."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("paddle"), name)
+
+
+paddle: Any = _Paddle()
+
+
+class ModelMistake(UserError):
+    """`key`: where in the job file it is."""
+
+    def __init__(self, key: tuple[str, ...], sentence: str) -> None:
+        super().__init__(sentence)
+        self.key = key
 
 
 class Params(pydantic.BaseModel):
@@ -95,12 +115,12 @@ def get(name: str) -> Model:
     """The model of this name.
 
     Raises:
-        UserError: there is none; names the nearest.
+        ModelMistake: there is none; names the nearest.
     """
     if name not in _registry:
         near = difflib.get_close_matches(name, _registry, 1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names())}"
-        raise UserError(f"model.name: no model is called '{name}'; {hint}")
+        raise ModelMistake(("model", "name"), f"model.name: no model is called '{name}'; {hint}")
     return _registry[name]
 
 
@@ -108,18 +128,21 @@ def parse_params(name: str, values: Mapping[str, Any]) -> Params:
     """Check `model.params` against the model's class.
 
     Raises:
-        UserError: an unknown key or a wrong value; names the key, the nearest valid one, and what
-        is expected.
+        ModelMistake: no such model, an unknown key or a wrong value; names the key, the nearest
+        valid one, and what is expected.
     """
     cls = get(name).params
     try:
         return cls.model_validate(dict(values))
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        path = tuple(str(part) for part in first["loc"])
+        key, where = ".".join(path), ("model", "params", *path)
         if first["type"] == "extra_forbidden":
             known = list(cls.model_fields)
             near = difflib.get_close_matches(key, known, 1)
             hint = f"did you mean {near[0]}?" if near else f"{name} takes {', '.join(known)}"
-            raise UserError(f"model.params.{key} is not a parameter of {name}; {hint}") from None
-        raise UserError(f"model.params.{key}: {first['msg']}, not {first['input']!r}") from None
+            sentence = f"model.params.{key} is not a parameter of {name}; {hint}"
+        else:
+            sentence = f"model.params.{key}: {first['msg']}, not {first['input']!r}"
+        raise ModelMistake(where, sentence) from None

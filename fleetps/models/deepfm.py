@@ -6,10 +6,9 @@ Second order: sum over pairs <v_i, v_j> = 0.5 * (|sum v_i|^2 - sum |v_i|^2) (Ren
 
 from __future__ import annotations
 
-import paddle
 from pydantic import PositiveInt
 
-from fleetps.models.base import Inputs, Params, Tensor, register
+from fleetps.models.base import Inputs, Params, Tensor, paddle, register
 from fleetps.models.layers import beside, linear, mlp
 
 

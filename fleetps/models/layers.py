@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import paddle
-
-from fleetps.models.base import Tensor
+from fleetps.models.base import Tensor, paddle
 
 
 def linear(x: Tensor | Sequence[Tensor], size: int, name: str) -> Tensor:

@@ -6,10 +6,9 @@ embedding (deep), so both cross the network in one pull.
 
 from __future__ import annotations
 
-import paddle
 from pydantic import PositiveInt
 
-from fleetps.models.base import Inputs, Params, Tensor, register
+from fleetps.models.base import Inputs, Params, Tensor, paddle, register
 from fleetps.models.layers import beside, linear, mlp
 
 

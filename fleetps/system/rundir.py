@@ -4,6 +4,7 @@ runs/<name>/ holds job.json, result.json, coordinator.sqlite, events.jsonl, logs
 earlier runs, previous-<time>/.
 """
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -98,7 +99,16 @@ class RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            reason = f"{error.strerror}; set job.output to a directory that can be written"
             raise UserError(
-                f"can't create the run directory {self.path}: {error.strerror}; "
-                "set job.output to a directory that can be written"
+                f"can't create the run directory {self.path}: {self.obstacle() or reason}"
             ) from None
+
+    def obstacle(self) -> str:
+        """The file in whose place a directory is wanted, and what to do; "": there is none."""
+        # Path.exists() raises where it may not look.
+        places = (self.path, *self.path.parents)
+        there = next(place for place in places if os.path.exists(place))  # noqa: PTH110
+        if there.is_dir():
+            return ""
+        return f"{there} is a file; move it away, or set job.output to another directory"

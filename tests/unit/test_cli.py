@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,8 +17,10 @@ from fleet_config.errors import Stopped, TryAgain, UserError
 from fleet_config.job import Job
 from fleetps import __version__, statusline
 from fleetps.cli import cli
-from fleetps.exits import exit_code_of
+from fleetps.exits import exit_code_of, logged
+from fleetps.main import command as train
 
+ROOT = Path(__file__).resolve().parents[2]
 LEAST = "job: {name: x}\ndata: {path: d}\n"
 
 
@@ -53,6 +57,13 @@ def test_other_ends(capsys) -> None:
     assert capsys.readouterr() == ("", "stopped by Ctrl-C\n")
 
 
+def test_to_be_stopped_is_no_error(caplog) -> None:
+    caplog.set_level(logging.INFO)
+    log = logging.getLogger("fleetps")
+    assert [logged(error, log) for error in (Stopped("a"), TryAgain("b"))] == [143, 75]
+    assert [record.levelname for record in caplog.records] == ["INFO", "ERROR"]
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code_of(lambda: 1 // 0)
@@ -81,6 +92,7 @@ def test_help_loads_nothing_heavy() -> None:
     [
         (["launch", "--config", "none.yaml"], "none.yaml does not exist"),
         (["launch", "--config", "job.yaml", "--set", "job.nam=y"], "did you mean job.name?"),
+        (["launch", "--config", "job.yaml", "--set", "model.name=deepfn"], "did you mean deepfm?"),
         (["launch", "--config", "job.yaml", "--workers", "0"], "cluster.workers must be at least"),
         (["launch"], "Missing option '--config'"),
         (["lunch"], "No such command 'lunch'"),
@@ -107,6 +119,40 @@ def test_the_command_is_a_process_with_an_exit_code(tmp_path: Path) -> None:
     done = fleetps("launch", "--config", "none.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "none.yaml does not exist; conf/ has ready job files\n"
+
+
+def test_ctrl_c_before_it_is_loaded(tmp_path: Path) -> None:
+    """A stand-in for click presses it."""
+    code = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "click.py").write_text(code, encoding="utf-8")
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    done = subprocess.run(
+        [sys.executable, "-m", "fleetps", "--help"],
+        env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (143, "stopped by Ctrl-C\n")
+
+
+def test_a_wrong_variable_is_blamed_on_itself(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEETPS_LOG_FORMAT", "xml")
+    for main in (cli, train):
+        words = ["launch"] if main is cli else []
+        code = exit_code_of(
+            lambda main=main, words=words: main.main(
+                [*words, "--config", "x"], standalone_mode=False
+            )
+        )
+        assert code == 2
+        said = capsys.readouterr().err
+        assert "Invalid value for the environment variable FLEETPS_LOG_FORMAT: 'xml'" in said
+        assert "--log-format" not in said
+    code = exit_code_of(
+        lambda: train.main(["--config", "x", "--log-format", "xml"], standalone_mode=False)
+    )
+    assert code == 2
+    assert "Invalid value for '--log-format': 'xml'" in capsys.readouterr().err
 
 
 def test_an_error_is_json_where_lines_are_json(tmp_path: Path) -> None:

@@ -92,6 +92,12 @@ def test_everything_wrong_is_told_at_once(job_file: Path, monkeypatch, capsys) -
     assert "3 to mend" in said
 
 
+def test_a_wrong_model_is_a_mistake_in_the_job_file(job_file: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(report, "probe", lambda _: GOOD)
+    assert run(str(job_file), ["model.name=deepfn"], dry_run=False) == 2
+    assert "job file   --set model.name=deepfn: model.name: no model" in capsys.readouterr().out
+
+
 def test_a_wrong_model_is_found_without_starting_a_job() -> None:
     found = probe.probe({"model": "deepfn", "params": {}})
     assert "did you mean deepfm?" in found.model_problem
@@ -195,6 +201,9 @@ def test_memory_and_output(job_file: Path, monkeypatch) -> None:
     findings = look(load_job(job_file, ["job.output=/proc"]))
     assert levels(of(findings, "memory")) == {"fail"}
     assert levels(of(findings, "output")) == {"fail"}
+    (output,) = of(look(load_job(job_file, [f"job.output={job_file}"])), "output")
+    assert output.level == "fail"
+    assert f"{job_file} is a file; move it away" in output.says
 
 
 def test_the_port_and_the_names_of_a_server(free_port: int) -> None:

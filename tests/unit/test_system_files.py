@@ -13,7 +13,7 @@ import pytest
 
 from fleet_config.errors import Stopped, TryAgain, UserError
 from fleetps.system.logtail import exception, tail
-from fleetps.system.ports import UnresolvedHost, check_free, free_ports
+from fleetps.system.ports import UnresolvedHost, check_free, free_ports, unreachable
 from fleetps.system.rundir import RunDirectory
 from fleetps.system.signals import StopRequest
 
@@ -35,6 +35,14 @@ class TestPorts:
             with pytest.raises(TryAgain) as refused:
                 check_free("127.0.0.1", port)
         assert f"port 127.0.0.1:{port} is in use by process {os.getpid()} (" in str(refused.value)
+
+    def test_the_first_that_can_not_be_reached(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            there = f"127.0.0.1:{server.getsockname()[1]}"
+            assert unreachable([]) == unreachable([there, there]) is None
+            away = f"127.0.0.1:{free_ports(1)[0]}"
+            assert str(unreachable([there, away, away])) == f"server 1 ({away})"
+            assert str(unreachable(["no-such.invalid:80"])) == "server 0 (no-such.invalid:80)"
 
     def test_an_unknown_host(self) -> None:
         with pytest.raises(UnresolvedHost, match=r"no-such-host\.invalid can't be resolved"):
@@ -124,6 +132,10 @@ class TestRunDirectory:
             run.locked(),
         ):
             pass
+        named = RunDirectory(tmp_path / "file")
+        for one in (run, named):
+            assert one.obstacle().startswith(f"{tmp_path / 'file'} is a file; move it away, or set")
+        assert RunDirectory(tmp_path / "a/b").obstacle() == ""
 
 
 class TestLogTail:
