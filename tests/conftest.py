@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -13,6 +14,11 @@ import pytest
 from isolation import MARK
 
 _END_SECONDS = 5.0
+
+# Started by nohup or with a shell's &, tests would be deaf to Ctrl-C, and so would all processes
+# that they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
