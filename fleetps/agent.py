@@ -99,7 +99,7 @@ def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
                 if stays:
                     _stay(stop, host.keep)
     finally:
-        host.end(job.cluster.deadlines.stop, lambda: stop.signal is not None)
+        host.end(job.cluster.deadlines.stop, stop)
 
 
 def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: StopRequest) -> None:
@@ -169,7 +169,7 @@ def _host(job: Job, role: Role, stop: StopRequest, stack: ExitStack) -> HostedCo
     display = stack.enter_context(shown(job))
     stack.enter_context(new_run(job, display, stop, goes_on=True))
     host = HostedCoordinator(job, os.environ)
-    stack.callback(host.end, _LEAVE_SECONDS, lambda: stop.signal is not None)
+    stack.callback(host.end, _LEAVE_SECONDS, stop)
     with stop.interrupting():
         host.start(_bind(coordinator_address(role)), again=True)
     return host

@@ -28,6 +28,7 @@ from fleetps.agents.worker import batch_seconds
 from fleetps.coordinator.access import with_token
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.runfiles import KEY_FILE
+from fleetps.exits import logged
 from fleetps.installation import check_installation
 from fleetps.memory import check_worker_memory
 from fleetps.newrun import new_run, shown
@@ -66,8 +67,7 @@ def run(job: Job) -> int:
     except FleetError as error:
         if not as_json:
             raise
-        _log.error("%s", error)
-        return error.exit_code
+        return logged(error, _log)
     return EXIT_OK
 
 
@@ -101,7 +101,7 @@ class _Launch:
         finally:
             if fleet is not None:
                 fleet.kill()
-            self._host.end(0, lambda: self._stop.signal is not None)
+            self._host.end(0, self._stop)
             self._key_file.unlink(missing_ok=True)
 
     def _say_what_starts(self) -> None:
@@ -123,13 +123,20 @@ class _Launch:
             time.sleep(_POLL_SECONDS)
         view.end(self._directory.logs)
         self._display.note(f"result: {self._directory.result_file}")
+        self._let_copy(view)
+
+    def _let_copy(self, view: JobView) -> None:
+        """The last checkpoint gets the time to reach the mirror, and people hear if it doesn't."""
         if (status := view.refresh()) is not None and status.checkpoint.upkeep:
             self._display.note("the last checkpoint is still being copied or made a delta")
+        self._host.end(0, self._stop, view.look)
 
     def _check(self, fleet: Fleet, view: JobView) -> None:
         """Raise, after everything has been ended, what went other than well."""
         if self._stop.signal is not None:
-            raise self._stopped(fleet)
+            end = self._stopped(fleet)
+            self._let_copy(view)
+            raise end
         # Without it nothing can be ended with care: rows can't be returned, nor anything be saved.
         self._host.keep()
         fleet.restart_due()

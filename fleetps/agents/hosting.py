@@ -30,6 +30,7 @@ from fleetps.observe.logs import message_of
 from fleetps.system.logtail import tail
 from fleetps.system.process import Child, describe_exit, end_all
 from fleetps.system.rundir import RunDirectory
+from fleetps.system.signals import StopRequest
 
 _log = logging.getLogger(__name__)
 
@@ -132,10 +133,13 @@ class HostedCoordinator:
         sentence = f"the coordinator {happened}: {words}"
         return UserError(sentence) if code == EXIT_USER else TryAgain(sentence)
 
-    def end(self, patience: float, hurry: Callable[[], bool] = lambda: False) -> None:
+    def end(
+        self, patience: float, stop: StopRequest, tick: Callable[[], object] = lambda: None
+    ) -> None:
         """Wait until every live member has heard the end and left; then end it.
 
-        The last checkpoint of a job that is done gets the time to reach the mirror, unless `hurry`.
+        The last checkpoint gets the time to reach the mirror: if the job is done, until a signal
+        comes; if it stops, the coordinator knows how long. `tick` is called meanwhile.
         """
         child, self._child = self._child, None
         if child is None:
@@ -148,12 +152,14 @@ class HostedCoordinator:
             )
             if status is None:
                 break
-            copies = status.job == "done" and status.checkpoint.upkeep and not hurry()
+            hurry = stop.hurry() if status.job == "stopping" else stop.signal is not None
+            copies = status.checkpoint.upkeep and not hurry
             limit = self._job.cluster.deadlines.upkeep if copies else patience
             # A worker that has said that it is done still asks how the job ended.
             heard = seconds >= min(patience, _HEAR_SECONDS)
             if seconds >= limit or (heard and not (copies or self._anybody_in(status))):
                 break
+            tick()
             time.sleep(2 * _POLL_SECONDS)
         if self._client is not None:
             self._client.close()  # it lets open connections finish, ours too

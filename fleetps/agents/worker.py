@@ -12,6 +12,7 @@ from fleetps.agents.member import Member
 from fleetps.agents.restart_policy import restart_policy
 from fleetps.coordinator.reports import MemberRole
 from fleetps.memory import check_worker_memory
+from fleetps.system.ports import unreachable
 from fleetps.system.process import Child, end_all
 from fleetps.system.pulse_file import give_time, silent_for
 
@@ -60,10 +61,12 @@ class WorkerAgent(Member):
         """End a child that shows no sign of life, whatever it hangs in; it counts as crashed."""
         silence = silent_for(self.child_directory().path)
         if silence > self.job.cluster.deadlines.step:
+            lost = unreachable(self.membership.servers)
+            reach = f"; it can't reach {lost}" if lost else ""
             self.child_directory().say(
                 f"its Paddle process was ended: it had shown no sign of life for {silence:.0f} s "
                 "(cluster.deadlines.step); it was stopped, or hung inside Paddle, and then the "
-                "stacks of its threads are in its log"
+                f"stacks of its threads are in its log{reach}"
             )
             self._child.abort(_STACKS_SECONDS)
         self._load.tell()

@@ -39,6 +39,11 @@ def check_url(url: str) -> None:
         raise UserError(f"checkpoint.mirror: {url}: can't be used: {error}") from None
 
 
+def place_of(url: str, job_name: str) -> str:
+    """Where the copies of a job's checkpoints are."""
+    return f"{url.rstrip('/')}/{job_name}"
+
+
 @dataclass(frozen=True)
 class Copy:
     """A complete checkpoint in the mirror."""
@@ -55,7 +60,7 @@ class Mirror:
 
     def __init__(self, url: str, job_name: str) -> None:
         check_url(url)
-        self.url = f"{url.rstrip('/')}/{job_name}"
+        self.url = place_of(url, job_name)
         try:
             self._files, self._root = fsspec.core.url_to_fs(self.url)
         except Exception as error:  # each file system has its own ones

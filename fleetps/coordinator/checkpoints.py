@@ -5,6 +5,8 @@ Nobody gets new tasks; who has none left flushes; when all have, one worker save
 
 from __future__ import annotations
 
+import math
+
 from fleet_config.errors import EXIT_TRY_AGAIN, TryAgain, UserError
 from fleetps.checkpoint.store import Checkpoints
 from fleetps.coordinator.base import Base
@@ -12,6 +14,7 @@ from fleetps.coordinator.groups import begun_waiting
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member
 from fleetps.coordinator.messages import SAVE_ERROR, Chore, Flush
+from fleetps.coordinator.notices import Notices
 from fleetps.coordinator.present import present_progress
 from fleetps.coordinator.progress import Progress
 from fleetps.coordinator.reports import CheckpointStatus
@@ -21,11 +24,12 @@ from fleetps.coordinator.task_queue import TaskQueue
 from fleetps.coordinator.upkeep import Upkeep
 
 _MOST_FAILURES = 3  # in a row
+_LOADING = ("rendezvous", "restore")  # or about to load one: nothing else is done with them then
 _MINUTE = 60.0
 
 
 class Checkpointing:
-    def __init__(self, base: Base, life: Lifecycle, queue: TaskQueue) -> None:
+    def __init__(self, base: Base, life: Lifecycle, queue: TaskQueue, notices: Notices) -> None:
         self._base = base
         self._job = base.job
         self._store = base.store
@@ -36,6 +40,7 @@ class Checkpointing:
         self.offered = base.servers > 0
         self._life = life
         self._queue = queue
+        self._notices = notices
         self._every = base.job.checkpoint.every
         self._directory = Checkpoints(base.job.checkpoint_dir)
         self._saved = SavedCheckpoints(base.store)
@@ -106,15 +111,18 @@ class Checkpointing:
         """Stop leasing; False: it failed at once."""
         now = self._wall()
         self._count_anew(now)
+        number, directory, failure = self._saved.last_number() + 1, "", ""
         try:
-            number = max(self._saved.last_number() + 1, self._directory.next_number())
+            number = max(number, self._directory.next_number())
             directory = str(self._directory.begin(number))
         except UserError as error:
-            number, directory = self._saved.last_number() + 1, ""
-            self._saved.add(_attempt(number, row.generation, directory, why, now))
-            self._failed(number, str(error))
+            failure = str(error)
+        self._saved.add(
+            CheckpointRow(number, row.generation, "open", directory, reason=why, began=now)
+        )
+        if failure:
+            self._failed(number, failure)
             return False
-        self._saved.add(_attempt(number, row.generation, directory, why, now))
         self._life.enter("checkpoint", goes_on=goes_on)
         return True
 
@@ -223,14 +231,25 @@ class Checkpointing:
 
     def keep_up(self) -> None:
         """Look after what is done with the last one while training goes on; see `Upkeep.look`."""
-        for kind, text in self._upkeep.look(self._newest(), self._life.row.generation):
-            self._events.add(kind, COORDINATOR, text)
+        row = self._life.row
+        if row.phase in _LOADING and not self._life.over:
+            self._upkeep.stop()
+            return
+        for kind, text in self._upkeep.look(self._newest(), self._time_left(row)):
+            tell = self._events if kind == "mirrored" else self._notices
+            tell.add(kind, COORDINATOR, text)
+
+    def _time_left(self, row: JobRow) -> float:
+        """Seconds for a job that stops: what all its processes together have for their end."""
+        if row.state != "stopping":
+            return math.inf
+        deadlines = self._job.cluster.deadlines
+        return deadlines.grace + deadlines.stop - self._life.ends_for()
 
     @property
     def keeps_up(self) -> bool:
-        """Something is left to do, and the job neither failed nor was stopped."""
-        state = self._life.row.state
-        return state in ("running", "done") and self._upkeep.busy(self._newest())
+        """Something is left to do, and the job didn't fail."""
+        return self._life.row.state != "failed" and self._upkeep.busy(self._newest())
 
     def close(self) -> None:
         """End what is being done."""
@@ -261,20 +280,3 @@ class Checkpointing:
                 "drain": saved.drained - saved.began,
             }
         )
-
-
-def _attempt(number: int, generation: int, directory: str, why: str, now: float) -> CheckpointRow:
-    return CheckpointRow(
-        number=number,
-        generation=generation,
-        state="open",
-        directory=directory,
-        name="",
-        saver=None,
-        reason=why,
-        rows=0,
-        began=now,
-        drained=None,
-        ended=None,
-        progress=None,
-    )

@@ -111,6 +111,8 @@ class Lifecycle:
 
     def stop(self, reason: str) -> None:
         if not self.over:
+            if not self.ending:
+                self._ends_since = self._clock()
             self._end("stopping", reason, EXIT_STOPPED)
             self._events.add("stopping", COORDINATOR, reason)
 

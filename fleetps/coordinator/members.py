@@ -29,6 +29,7 @@ class Member:
     heard: bool = True  # since this coordinator process began
     returns: bool = False  # its process died, and whoever watches it starts it again
     load: dict[str, float] = field(default_factory=dict)  # of its process, see `protocol`
+    unreachable: int = -1  # rank of a server that a worker can't reach, as far as is known
 
     @property
     def name(self) -> str:

@@ -27,6 +27,8 @@ LOGIT_LIMIT = 16.0
 INITIALISED = "dense-initialised"
 # Before the reason in the note with which a worker arrives that could not save a checkpoint.
 SAVE_ERROR = "error: "
+# In the `extra` of a worker's progress: the rank of a server that it can't reach.
+UNREACHABLE = "unreachable"
 
 
 class Registered(Message):

@@ -47,12 +47,12 @@ def make_parts(base: Base) -> Parts:
     life = Lifecycle(base)
     queue = TaskQueue(base, members.name_of)
     pace = Pace(base, life, queue)
-    checkpoints = Checkpointing(base, life, queue)
+    notices = Notices(base.events)
+    checkpoints = Checkpointing(base, life, queue, notices)
     ending = Ending(base, members, life, queue, checkpoints)
     tasks = TaskMaker(base, life)
     generations = Generations(base, members, life, queue, pace, checkpoints, tasks)
     phases = Phases(base, members, life, checkpoints, ending, tasks)
-    notices = Notices(base.events)
     return Parts(
         members=members,
         life=life,

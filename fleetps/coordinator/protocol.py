@@ -114,8 +114,8 @@ class Coordinator(Protocol):
 
         A report that got further renews all leases of the instance; one that did not says at least
         that the worker lives. `extra` is shown to people; `waited`: the seconds for which this
-        process has waited for slower workers so far (mode bounded); what it says of its steps is
-        in `training.step_times`.
+        process has waited for slower workers so far (mode bounded); `unreachable`: the rank of a
+        server that it can't reach; what it says of its steps is in `training.step_times`.
         """
 
     def done(

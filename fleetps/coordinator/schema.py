@@ -102,14 +102,14 @@ class CheckpointRow:
     generation: int
     state: str
     directory: str  # in which it is written
-    name: str  # "" until it is saved
-    saver: str | None
-    reason: str  # what it was taken for; why it failed
-    rows: int
-    began: float
-    drained: float | None  # since then nobody trained
-    ended: float | None
-    progress: str | None
+    name: str = ""  # until it is saved
+    saver: str | None = None
+    reason: str = ""  # what it was taken for; why it failed
+    rows: int = 0
+    began: float = 0.0
+    drained: float | None = None  # since then nobody trained
+    ended: float | None = None
+    progress: str | None = None
 
     @property
     def path(self) -> Path:

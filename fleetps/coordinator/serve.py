@@ -46,31 +46,24 @@ def serve(
 ) -> int:
     """Serve until the job is over and everybody has left, or SIGTERM; the exit code.
 
-    `stays`: a job that is done is no reason to end.
+    For `new`, `again` and `stays` see `JobService`.
     """
     with listen(bind, token) as sock, only_coordinator(job.run_dir):
         service = JobService(job, dataset, new=new, again=again, stays=stays, clock=RunningClock())
         try:
             _write_address(job.run_dir / ADDRESS_FILE, sock)
-            return _Process(service, sock, token, _curves(job), stays=stays).run()
+            return _Process(service, sock, token, _curves(job)).run()
         finally:
             service.close()
 
 
 class _Process:
     def __init__(
-        self,
-        service: JobService,
-        sock: socket.socket,
-        token: str | None,
-        curves: Curves | None,
-        *,
-        stays: bool,
+        self, service: JobService, sock: socket.socket, token: str | None, curves: Curves | None
     ) -> None:
         self._service = service
         self._sock = sock
         self._curves = curves
-        self._stays = stays
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         config = uvicorn.Config(
             make_app(service, token),
@@ -132,7 +125,7 @@ class _Process:
 
     def _all_over(self) -> bool:
         """Over, everybody gone, and a little more."""
-        if not self._service.ended() or (self._stays and self._service.status().job == "done"):
+        if not self._service.ended():
             return False
         self._ended_since = self._ended_since or time.monotonic()
         return time.monotonic() - self._ended_since >= _LINGER_SECONDS

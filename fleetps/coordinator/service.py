@@ -43,7 +43,7 @@ class JobService(WorkCalls):
     `local`: one worker in this very process and no servers; nobody sends heartbeats or calls tick.
     `new`: set the state of an earlier, unfinished run aside and do not go on with it.
     `again`: all other processes of the job have ended too, so it goes on from a checkpoint.
-    `stays`: a job that is done stays done.
+    `stays`: a job that is done stays done, and is served for ever.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class JobService(WorkCalls):
         events = EventLog(store, run_dir / EVENTS_FILE, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
         self._workers = workers
+        self._stays = stays
         base = Base(job, dataset, store, events, clock, wall, servers, workers, run_dir)
         parts = make_parts(base)
         super().__init__(base, parts, Changes(base, parts, run_dir / RESULT_FILE))
@@ -226,5 +227,7 @@ class JobService(WorkCalls):
         """The job is over, and every member has left or has had the time to."""
         with self._changes.lock:
             if not self._life.over or self._checkpoints.keeps_up:
+                return False
+            if self._stays and self._life.row.state == "done":
                 return False
             return not self._members.all_live() or self._watch.overdue()

@@ -8,7 +8,7 @@ from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
 from fleetps.coordinator.lifecycle import COORDINATOR, Lifecycle
 from fleetps.coordinator.members import Member, Members
-from fleetps.coordinator.naming import names_of
+from fleetps.coordinator.naming import cut_off, names_of
 from fleetps.coordinator.notices import Notices
 from fleetps.coordinator.pace import Pace
 from fleetps.coordinator.phases import Phases
@@ -44,6 +44,7 @@ class Stalls:
         self._notices = notices
         self._told = ""
         self._since: float | None = None
+        self._cut: list[tuple[str, str]] = []
 
     @property
     def sentence(self) -> str:
@@ -54,6 +55,11 @@ class Stalls:
 
     def look(self) -> None:
         """Call it about once a second."""
+        cut = [(worker.name, what) for worker, what in cut_off(self._members)]
+        for who, what in cut:
+            if (who, what) not in self._cut:
+                self._notices.add("cut-off", who, what)
+        self._cut = cut
         progress = max(self._queue.last_step, self._life.phase_since)
         waited = self._clock() - progress
         if self._life.over or waited < self._patience():
@@ -106,6 +112,8 @@ class Stalls:
                     f"the Paddle process of {member.name} ({member.address}) has not answered its "
                     f"agent for {quiet + age:.0f} s"
                 )
+        for worker, what in cut_off(self._members):
+            yield f"{worker.name} ({worker.address}) {what}"
 
     def _workers(self) -> str:
         """Of those that could make a step."""

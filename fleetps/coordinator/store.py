@@ -103,30 +103,27 @@ class Store:
 
     def set_job(self, **columns: Any) -> None:
         names = ", ".join(f"{name} = ?" for name in columns)
-        self._db.execute(f"UPDATE job SET {names}", tuple(columns.values()))  # noqa: S608 - our names
+        self.sql(f"UPDATE job SET {names}", *columns.values())  # noqa: S608 - our names
 
     # -- members and barriers --
 
     def members(self) -> list[MemberRow]:
-        rows = self._db.execute("SELECT * FROM members ORDER BY rank")
+        rows = self.sql("SELECT * FROM members ORDER BY rank")
         return [MemberRow(*row) for row in rows]
 
     def save_member(self, row: MemberRow) -> None:
-        self._db.execute(
-            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(row).values())
-        )
+        self.sql("INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?)", *vars(row).values())
 
     def arrive(self, generation: int, name: str, arrival: Arrival) -> None:
-        self._db.execute(
-            "INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)",
-            (generation, name, *vars(arrival).values()),
-        )
+        values = (generation, name, *vars(arrival).values())
+        self.sql("INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)", *values)
 
     def arrivals(self, generation: int, name: str) -> list[Arrival]:
-        rows = self._db.execute(
+        rows = self.sql(
             "SELECT instance, rank, note FROM arrivals WHERE generation = ? AND name = ? "
             "ORDER BY rank",
-            (generation, name),
+            generation,
+            name,
         )
         return [Arrival(*row) for row in rows]
 
@@ -176,20 +173,20 @@ class Store:
         self, task: TaskRow, instance: str, request: str | None, rows_before: int, now: float
     ) -> int:
         """Lease a waiting task; the id of the lease."""
-        self._db.execute(
-            "UPDATE tasks SET state = 'leased', rows_before = ? WHERE id = ?",
-            (rows_before, task.id),
+        self.sql(
+            "UPDATE tasks SET state = 'leased', rows_before = ? WHERE id = ?", rows_before, task.id
         )
-        cursor = self._db.execute(
+        values = (task.id, instance, request, task.rows, task.id, now)
+        cursor = self.sql(
             "INSERT INTO leases (task, instance, request, rows, repeated, granted) "
             "SELECT ?, ?, ?, ?, "
             "EXISTS (SELECT 1 FROM leases WHERE task = ? AND outcome != 'unbegun'), ?",
-            (task.id, instance, request, task.rows, task.id, now),
+            *values,
         )
         return int(cursor.lastrowid or 0)
 
     def held(self) -> list[LeaseRow]:
-        rows = self._db.execute("SELECT id, task, instance FROM leases WHERE outcome = 'held'")
+        rows = self.sql("SELECT id, task, instance FROM leases WHERE outcome = 'held'")
         return [LeaseRow(*row) for row in rows]
 
     def granted_for(self, instance: str, request: str) -> int | None:
@@ -204,21 +201,15 @@ class Store:
     def end_lease(
         self, lease: LeaseRow, outcome: str, task_state: str, failed: bool, now: float
     ) -> None:
-        self._db.execute(
-            "UPDATE leases SET outcome = ?, ended = ? WHERE id = ?", (outcome, now, lease.id)
-        )
-        self._db.execute(
-            "UPDATE tasks SET state = ?, failures = failures + ? WHERE id = ?",
-            (task_state, failed, lease.task),
-        )
+        self.sql("UPDATE leases SET outcome = ?, ended = ? WHERE id = ?", outcome, now, lease.id)
+        state = "UPDATE tasks SET state = ?, failures = failures + ? WHERE id = ?"
+        self.sql(state, task_state, failed, lease.task)
 
     def record_done(
         self, task_id: int, instance: str, loss_sum: float, evaluation: str | None
     ) -> None:
-        self._db.execute(
-            "UPDATE tasks SET done_by = ?, loss_sum = ?, evaluation = ? WHERE id = ?",
-            (instance, loss_sum, evaluation, task_id),
-        )
+        done = "UPDATE tasks SET done_by = ?, loss_sum = ?, evaluation = ? WHERE id = ?"
+        self.sql(done, instance, loss_sum, evaluation, task_id)
 
     def rows_by_state(
         self, epoch: int | None = None, training: bool | None = None
@@ -259,44 +250,38 @@ class Store:
         return int(row[0]), float(row[1])
 
     def evaluations(self, epoch: int) -> Iterator[str]:
-        rows = self._db.execute(
+        rows = self.sql(
             "SELECT evaluation FROM tasks WHERE epoch = ? AND NOT training AND state = 'done'",
-            (epoch,),
+            epoch,
         )
         return (row[0] for row in rows)
 
     def drop_evaluations(self, epoch: int) -> None:
         """Merged histograms are of no more use, and large."""
-        self._db.execute(
-            "UPDATE tasks SET evaluation = NULL WHERE epoch = ? AND NOT training", (epoch,)
-        )
+        self.sql("UPDATE tasks SET evaluation = NULL WHERE epoch = ? AND NOT training", epoch)
 
     # -- epochs and events --
 
     def save_epoch(self, epoch: int, result: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?)", (epoch, result))
+        self.sql("INSERT OR REPLACE INTO epochs VALUES (?, ?)", epoch, result)
 
     def epochs(self) -> list[str]:
-        return [row[0] for row in self._db.execute("SELECT result FROM epochs ORDER BY epoch")]
+        return [row[0] for row in self.sql("SELECT result FROM epochs ORDER BY epoch")]
 
     def add_event(self, time: str, kind: str, who: str, text: str) -> int:
-        cursor = self._db.execute(
-            "INSERT INTO events (time, kind, who, text) VALUES (?, ?, ?, ?)",
-            (time, kind, who, text),
-        )
+        add = "INSERT INTO events (time, kind, who, text) VALUES (?, ?, ?, ?)"
+        cursor = self.sql(add, time, kind, who, text)
         return int(cursor.lastrowid or 0)
 
     def events(self, after: int, limit: int) -> list[tuple[int, str, str, str, str]]:
-        return self._db.execute(
-            "SELECT id, time, kind, who, text FROM events WHERE id > ? ORDER BY id LIMIT ?",
-            (after, limit),
-        ).fetchall()
+        select = "SELECT id, time, kind, who, text FROM events WHERE id > ? ORDER BY id LIMIT ?"
+        return self.sql(select, after, limit).fetchall()
 
     def event_counts(self) -> dict[str, int]:
         """How many there are of each kind."""
-        return dict(self._db.execute("SELECT kind, COUNT(*) FROM events GROUP BY kind").fetchall())
+        return dict(self.sql("SELECT kind, COUNT(*) FROM events GROUP BY kind").fetchall())
 
     def events_of(self, kind: str) -> list[tuple[str, str]]:
         """Who, and what."""
-        rows = self._db.execute("SELECT who, text FROM events WHERE kind = ? ORDER BY id", (kind,))
-        return rows.fetchall()
+        select = "SELECT who, text FROM events WHERE kind = ? ORDER BY id"
+        return self.sql(select, kind).fetchall()

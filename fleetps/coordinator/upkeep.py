@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fleet_config.job import Job
+from fleetps.checkpoint.mirror import place_of
 from fleetps.checkpoint.upkeep import Note
 from fleetps.system.logtail import tail
 from fleetps.system.process import Child, describe_exit
@@ -32,10 +34,10 @@ class Upkeep:
         self._work = run_dir / "work" / _LABEL
         self._log = run_dir / "logs" / f"{_LABEL}.log"
         self._clock = clock
-        self._seen: str | None = None
-        self._generation = 0
+        self._seen = ""  # the checkpoint of the last round
         self._child: Child | None = None
         self._since = 0.0
+        self._time_left = math.inf
         self._failures = 0  # in a row, of rounds for the same checkpoint
         self._again_at: float | None = None
 
@@ -44,24 +46,27 @@ class Upkeep:
         return self._child is not None or self._again_at is not None or self._is_new(newest)
 
     def _is_new(self, newest: str) -> bool:
-        is_new = self._seen is not None and newest != self._seen
-        return is_new and self._job.checkpoint.has_upkeep
+        return newest != self._seen and self._job.checkpoint.has_upkeep
 
-    def look(self, newest: str, generation: int) -> Iterator[tuple[str, str]]:
+    def look(self, newest: str, time_left: float = math.inf) -> Iterator[tuple[str, str]]:
         """See after the round; yields kind and text of each event that people should know of.
 
-        newest: name of the last checkpoint; a round begins with each that wasn't there when this
-            was called for the first time.
-        generation: of the job; when one begins, a checkpoint is loaded and nothing else done.
+        newest: name of the last checkpoint, "" if there is none. A round begins with each, that of
+            an earlier run too: nobody may have made up for what failed at its end.
+        time_left: seconds, if the job stops.
         """
-        if self._seen is None or generation != self._generation:
-            self.stop()
-            self._seen, self._generation = newest, generation
+        self._time_left = time_left
         if self._child is not None:
             yield from self._watch(self._child)
         if self._is_new(newest):
             self._failures, self._again_at = 0, None
-        elif self._again_at is None or self._clock() < self._again_at:
+        elif self._again_at is None:
+            return
+        elif (pause := self._again_at - self._clock()) > time_left:
+            self._again_at = None
+            yield "upkeep-failed", f"the job stops before the next try{self._later()}"
+            return
+        elif pause > 0:
             return
         if self._child is None:
             self._seen, self._again_at = newest, None
@@ -74,15 +79,25 @@ class Upkeep:
     def _try_again(self) -> str:
         """What is said of a round that failed."""
         if self._failures == len(_PAUSES):
-            return "; tried again after the next checkpoint"
+            return self._later()
         pause = _PAUSES[self._failures]
         self._failures += 1
         self._again_at = self._clock() + pause
         return f"; tried again in {pause:g} s"
 
+    def _later(self) -> str:
+        """The same where it isn't made again by itself."""
+        stops = self._time_left < math.inf
+        when = "when the job is started again" if stops else "after the next checkpoint"
+        sentence, mirror = f"; tried again {when}", self._job.checkpoint.mirror
+        if mirror is None:
+            return sentence
+        here, there = self._job.checkpoint_dir / self._seen, place_of(mirror, self._job.job.name)
+        return f"{sentence}, or copy {here} to {there}/{self._seen} by hand"
+
     def stop(self) -> None:
-        """No round runs any more; it is made up for after the next checkpoint."""
-        self._again_at = None
+        """No round runs any more; the next look begins it anew."""
+        self._again_at, self._seen = None, ""
         if self._child is not None:
             _end(self._child)
             self._child = None
@@ -104,7 +119,7 @@ class Upkeep:
     def _watch(self, child: Child) -> Iterator[tuple[str, str]]:
         code = child.poll()
         deadline = self._job.cluster.deadlines.upkeep
-        late = code is None and self._clock() - self._since > deadline
+        late = self._clock() - self._since > deadline or self._time_left <= 0
         if code is None and not late:
             return
         notes = self._notes()
@@ -114,9 +129,10 @@ class Upkeep:
             elif note.kind != "begins":
                 yield note.kind, note.text
         doing = notes[-1].text if notes else "starting"
-        if late:
-            sentence = f"{doing} took more than {deadline:g} s (cluster.deadlines.upkeep)"
-            yield "upkeep-failed", sentence
+        if code is None:
+            limit = f"it took more than {deadline:g} s (cluster.deadlines.upkeep)"
+            why = "the job stops" if self._time_left <= 0 else limit
+            yield "upkeep-failed", f"{doing} was broken off: {why}{self._later()}"
             _end(child)
         elif code:
             last = "".join(tail(self._log, 1))

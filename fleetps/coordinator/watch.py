@@ -7,7 +7,7 @@ import math
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.lifecycle import COORDINATOR, Death
 from fleetps.coordinator.members import Member
-from fleetps.coordinator.naming import listed, names_of
+from fleetps.coordinator.naming import cut_off, listed, names_of
 from fleetps.coordinator.parts import Parts
 from fleetps.coordinator.reports import MISSED_HEARTBEATS
 from fleetps.coordinator.stalls import QUIET_SECONDS
@@ -117,7 +117,8 @@ class Watch:
             return
         workers = self._members.live("worker")
         late = [worker for worker in workers if worker.instance in holders] or workers
-        self._fail(f"no step by {names_of(late)}", "first_step")
+        why = [f"; {worker.name} {what}" for worker, what in cut_off(self._members)]
+        self._fail(f"no step by {names_of(late)}", "first_step", "".join(why[:1]))
 
     def _deserted(self, phase: str) -> bool:
         """Nobody is left to do the work: another worker may come, but not at any time."""
@@ -145,6 +146,9 @@ class Watch:
         if absent:
             names = [f"worker {rank}" for rank in absent]
             self._fail(f"{listed(names)} did not come for an epoch of mode sync", "first_step")
+            return
+        for worker, what in cut_off(self._members):
+            self._blame(worker, what)
             return
         quietest = max(workers, key=self._queue.unheard)
         quiet = self._queue.unheard(quietest)
@@ -186,6 +190,7 @@ class Watch:
             who = worker.name if worker else "any worker"
             self._fail(f"the tables were not shrunk by {who}", "barrier")
 
-    def _fail(self, what: str, deadline: str) -> None:
+    def _fail(self, what: str, deadline: str, more: str = "") -> None:
         seconds = getattr(self._deadlines, deadline)
-        self._life.fail(COORDINATOR, f"{what} within {seconds:g} s (cluster.deadlines.{deadline})")
+        within = f"within {seconds:g} s (cluster.deadlines.{deadline})"
+        self._life.fail(COORDINATOR, f"{what} {within}{more}")

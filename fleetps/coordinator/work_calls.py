@@ -8,7 +8,14 @@ from fleetps.coordinator.changes import Changes
 from fleetps.coordinator.dispatch import Dispatcher
 from fleetps.coordinator.lifecycle import COORDINATOR, Death
 from fleetps.coordinator.members import Member
-from fleetps.coordinator.messages import Evaluation, JobState, Lease, TaskAnswer, TaskLease
+from fleetps.coordinator.messages import (
+    UNREACHABLE,
+    Evaluation,
+    JobState,
+    Lease,
+    TaskAnswer,
+    TaskLease,
+)
 from fleetps.coordinator.parts import Parts
 from fleetps.coordinator.status import StatusBoard
 from fleetps.coordinator.verdicts import Step, Verdict
@@ -50,6 +57,7 @@ class WorkCalls:
     ) -> TaskAnswer:
         with self._changes.lock:  # changes nothing that is stored
             member = self._members.worker(instance)
+            member.unreachable = int((extra or {}).get(UNREACHABLE, -1))
             verdict, step = self._queue.progress(member, task_id, rows, steps, loss_sum)
             return self._answer(member, task_id, verdict, step, extra)
 

@@ -4,9 +4,12 @@ import errno
 import itertools
 import random
 import socket
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import psutil
 
+from fleet_config.endpoints import parse_endpoint
 from fleet_config.errors import FleetError, TryAgain, UserError
 
 
@@ -78,6 +81,27 @@ def _refusal(error: OSError, host: str, port: int) -> TryAgain | UserError:
     if error.errno == errno.EACCES:
         return UserError(f"port {where} may not be opened by this user: choose a port above 1023")
     return TryAgain(f"port {where} can't be opened: {error.strerror}")
+
+
+class Server(NamedTuple):
+    """One of a job's servers, as it is called in a sentence."""
+
+    rank: int
+    endpoint: str
+
+    def __str__(self) -> str:
+        return f"server {self.rank} ({self.endpoint})"
+
+
+def unreachable(endpoints: Sequence[str], seconds: float = 1.0) -> Server | None:
+    """The first server, of these endpoints by rank, that accepts no connection."""
+    for server in map(Server._make, enumerate(endpoints)):
+        try:
+            with socket.create_connection(parse_endpoint(server.endpoint, "server"), seconds):
+                pass
+        except OSError:
+            return server
+    return None
 
 
 def port_holder(port: int) -> str:

@@ -19,6 +19,7 @@ from fleetps.coordinator.client import ADDRESS
 from fleetps.coordinator.messages import INITIALISED, SAVE_ERROR, Chore, Rendezvous
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.data.dataset import Dataset
+from fleetps.system.ports import unreachable
 from fleetps.training import build, dense, group, snapshot, sparse
 from fleetps.training.build import Hook, Programs
 
@@ -224,6 +225,14 @@ class ServerEngine:
                 raise TryAgain(
                     f"worker {self._rank} waited {deadline:g} s for {', '.join(meeting.missing)} "
                     "(cluster.deadlines.rendezvous, checkpoint and server_start)"
+                )
+            time.sleep(POLL_SECONDS)
+        end = time.monotonic() + deadlines.server_start
+        while lost := unreachable(meeting.servers):
+            if time.monotonic() > end:
+                raise TryAgain(
+                    f"could not reach {lost} within {deadlines.server_start:g} s "
+                    "(cluster.deadlines.server_start)"
                 )
             time.sleep(POLL_SECONDS)
         return meeting

@@ -19,9 +19,12 @@ from pathlib import Path
 
 from fleet_config.errors import TryAgain
 from fleet_config.sections import Deadlines
+from fleetps.system.ports import Server, unreachable
 from fleetps.system.pulse_file import PULSE_FILE
 from fleetps.training import child
 
+_LONG_SECONDS = 5.0  # for a step
+_SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 # Of what the coordinator waits, which would end the job: a process that hangs is ended before that.
 _SHARE = 0.9
 
@@ -32,9 +35,15 @@ class Pulse:
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
         self._file = Path(PULSE_FILE)
+        self._servers = [one for one in os.environ.get(_SERVERS, "").split(",") if one]
         self._silent_until = 0.0
         self._task = ""
+        self._alone = True
+        # When the last step was made, or the task begun; math.inf: none is due.
+        self._since = math.inf
         self._step_due = math.inf
+        self._looked = -math.inf
+        self.lost: Server | None = None  # that can't be reached, if a step takes long
 
     def beat(self) -> None:
         """Give a sign; about once a second, by a thread that has nothing else to do."""
@@ -54,28 +63,47 @@ class Pulse:
             self.beat()
 
     @contextmanager
-    def task(self, name: str) -> Iterator[None]:
-        """Inside, steps are due; the first one may take longer."""
-        self._task = name
-        self._step_due = time.monotonic() + self._deadlines.first_step
+    def task(self, name: str, *, alone: bool) -> Iterator[None]:
+        """Inside, steps are due; the first one may take longer.
+
+        `alone`: no other worker makes the same steps, so that one that is late is this one's fault.
+        """
+        self._task, self._alone = name, alone
+        self._due_in(self._deadlines.first_step)
         try:
             yield
         finally:
-            self._step_due = math.inf
+            self._since = self._step_due = math.inf
 
     def step(self) -> None:
         """A step was made, or is waited with on purpose."""
-        self._step_due = time.monotonic() + self._deadlines.step
+        self._due_in(self._deadlines.step)
+
+    def _due_in(self, seconds: float) -> None:
+        self._since = time.monotonic()
+        # In a group the coordinator knows better whose fault it is.
+        self._step_due = self._since + seconds if self._alone else math.inf
 
     def check(self) -> None:
-        """End the process, with the stacks of its threads in the log, if a step is overdue."""
-        if time.monotonic() < self._step_due:
+        """Look for a server that can't be reached, if a step takes long; about once a second.
+
+        Ends the process, with the stacks of its threads in the log, if a step is overdue.
+        """
+        now = time.monotonic()
+        if now - self._since < _LONG_SECONDS:
+            self.lost = None
+        elif now - self._looked >= _LONG_SECONDS:
+            self._looked, self.lost = now, unreachable(self._servers)
+        if now < self._step_due:
             return
+        lost = self.lost or unreachable(self._servers)
+        reach = f"; it can't reach {lost}" if lost else ""
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         child.leave(
             TryAgain(
                 f"made no step in {self._task} within cluster.deadlines.step "
                 f"({self._deadlines.step:g} s; the first one: first_step, "
-                f"{self._deadlines.first_step:g} s); the stacks of its threads are in its log"
+                f"{self._deadlines.first_step:g} s){reach}; the stacks of its threads are in its "
+                "log"
             )
         )

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from fleet_config.errors import EXIT_STOPPED, FleetError
 from fleet_config.sections import ClusterSection
-from fleetps.coordinator.messages import JobState
+from fleetps.coordinator.messages import UNREACHABLE, JobState
 from fleetps.coordinator.protocol import Coordinator
 from fleetps.training import child, dense, stopping
 from fleetps.training.gate import Gate
@@ -124,11 +124,12 @@ class Reporter:
             child.leave(error)
 
     def _extra(self) -> dict[str, float]:
-        norm = dense.last_norm()
+        norm, lost = dense.last_norm(), self._pulse.lost
         return {
             "waited": self._gate.waited,
             "learning_rate": self._hook.learning_rate,
             **({} if norm is None else {"gradient_norm": norm}),
+            **({} if lost is None else {UNREACHABLE: lost.rank}),
             **self._hook.times.report(),
         }
 

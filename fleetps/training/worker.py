@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -192,8 +191,7 @@ class Worker:
         self._gate.begin(task.epoch, self._reporter.ends)
         self._reporter.rest_if_asked()
         self._hook.times.task_begins()
-        # In sync a step that is late is another worker's fault, and the coordinator knows whose.
-        with self._pulse.task(name) if together == 1 else nullcontext():
+        with self._pulse.task(name, alone=together == 1):
             self._executor.train_from_dataset(
                 self._programs.train[mode], data, thread=self._job.cluster.threads
             )

@@ -31,6 +31,7 @@ from running_job import (
     nobody_left,
     one,
     processes,
+    unused,
     wait_until,
 )
 
@@ -273,15 +274,18 @@ def a_batch_that_never_ends(pulse):
         pulse.check()  # by the thread that reports, in a real worker
 
 pulse = Pulse(Deadlines(step=0.2, first_step=60))
-with pulse.task("task 7 (train.txt rows 1-9)"):
+with pulse.task("task 7 (train.txt rows 1-9)", alone=True):
     pulse.step()
     a_batch_that_never_ends(pulse)
 """
 
 
 def test_a_hung_step_leaves_its_stack(tmp_path: Path) -> None:
-    program = Program([sys.executable, "-c", HANGING], tmp_path)
+    endpoint = f"127.0.0.1:{unused()}"
+    env = {"PADDLE_PSERVERS_IP_PORT_LIST": endpoint}
+    program = Program([sys.executable, "-c", HANGING], tmp_path, env)
     assert program.exit_code(60) == EXIT_TRY_AGAIN
     assert "a_batch_that_never_ends" in program.err
     reason = json.loads((tmp_path / "error.json").read_text())["message"]
     assert reason.startswith("made no step in task 7 (train.txt rows 1-9) within cluster.deadlines")
+    assert f"; it can't reach server 0 ({endpoint}); " in reason

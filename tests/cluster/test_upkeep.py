@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from running_job import FLEETPS, START_SECONDS, Program, job_file, nobody_left, wait_until
 
+from fleet_config.errors import EXIT_STOPPED
 from fleet_config.job import Job
 from fleetps.checkpoint.chain import verify_chain
 from fleetps.checkpoint.mirror import Mirror, fetch_newest
@@ -36,7 +37,7 @@ def events(run_dir: Path) -> list[dict[str, str]]:
 
 
 def test_a_job_whose_directory_is_lost(tmp_path: Path) -> None:
-    """All of it is killed and its directory removed; it goes on from the mirror."""
+    """It is stopped and its directory removed; it goes on from what went to the mirror at last."""
     data = tmp_path / "data"  # of which a few tasks have a part of the ids
     make_synthetic(data, SyntheticSpec(rows=ROWS, test_rows=1_000, distinct_ids=60_000))
     file = job_file(tmp_path, data, epochs=EPOCHS, servers=2)
@@ -46,22 +47,24 @@ def test_a_job_whose_directory_is_lost(tmp_path: Path) -> None:
         "checkpoint.full_every=4",
         "checkpoint.keep=4",  # one of which is full at most, except the last
         f"checkpoint.mirror={url}",
-        "data.batch_size=16",  # so that it is far from its end when it is killed
+        "data.batch_size=16",  # so that it is far from its end when it is stopped
     )
     mirror = Mirror(url, "job")
     first = launch(file, "first", *settings)
     wait_until(lambda: len(mirror.list()) >= 2, START_SECONDS, "two copies", first.everything)
-    first.send(signal.SIGKILL)
-    first.exit_code()
+    first.send(signal.SIGTERM)
+    assert first.exit_code() == EXIT_STOPPED, first.everything()
     nobody_left()
     run_dir = tmp_path / "runs" / "job"
+    last = Checkpoints(run_dir / "checkpoints").list()[0]
     shutil.rmtree(run_dir)
 
     second = launch(file, "second", *settings)
     assert second.exit_code(START_SECONDS) == 0, second.everything()
     nobody_left()
     kinds = Counter(event["kind"] for event in events(run_dir))
-    assert kinds["resumed"] == 1
+    (resumed,) = [event["text"] for event in events(run_dir) if event["kind"] == "resumed"]
+    assert last.name in resumed
     assert kinds["mirrored"] >= 1
     assert not {"mirror-failed", "deltas-failed", "upkeep-failed"} & kinds.keys()
     result = json.loads((run_dir / "result.json").read_text())

@@ -24,6 +24,7 @@ from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.membership import Membership, NewGeneration
 from fleetps.agents.server_port import ServerPort
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
+from fleetps.system.signals import StopRequest
 
 
 def repeat(call: Callable[[], object]) -> None:
@@ -123,7 +124,7 @@ def job(tmp_path: Path) -> Job:
 def host(job: Job) -> Iterator[HostedCoordinator]:
     hosted = HostedCoordinator(job, {**os.environ, "FLEETPS_TOKEN": "t"})
     yield hosted
-    hosted.end(0)
+    hosted.end(0, StopRequest())
 
 
 def others(than: psutil.Process) -> list[psutil.Process]:
@@ -146,7 +147,7 @@ class TestHostedCoordinator:
         host.start("127.0.0.1:0")
         host.check()
         assert host.client.status().job == "waiting"
-        host.end(0)
+        host.end(0, StopRequest())
         with pytest.raises(TryAgain):
             host.client.status()
 
@@ -204,7 +205,7 @@ class TestHostedCoordinator:
         member.join("here", None)
         assert member.name == "worker 0"
         assert member.end_now() is None
-        ended = threading.Thread(target=host.end, args=(60,))
+        ended = threading.Thread(target=host.end, args=(60, StopRequest()))
         ended.start()
         assert member.end_now() is None  # still there, for those who have not yet heard
         member.leave()
@@ -277,7 +278,7 @@ class TestMembership:
         member = Membership(job, "worker", host.address, patience=0.2)
         member.join("here", 0)
         address = host.address
-        host.end(0)
+        host.end(0, StopRequest())
         with pytest.raises(TryAgain, match=f"the coordinator at {address} has not answered"):
             repeat(member.check_coordinator)
         assert member.fail("it broke", [], None).reason == "worker 0: it broke"

@@ -72,17 +72,17 @@ def fast() -> float:
 
 
 AGAIN = [f"; tried again {when}" for when in ("in 10 s", "in 30 s", "in 90 s")]
-AGAIN.append("; tried again after the next checkpoint")
+LATER = "; tried again after the next checkpoint"
 
 
 def events(upkeep: Upkeep, newest: str) -> list[tuple[str, str]]:
     """Until there is nothing left to do."""
-    found = list(upkeep.look(newest, 1))
+    found = list(upkeep.look(newest))
     end = time.monotonic() + SECONDS
     while upkeep.busy(newest):
         assert time.monotonic() < end
         time.sleep(0.02)
-        found += upkeep.look(newest, 1)
+        found += upkeep.look(newest)
     return found
 
 
@@ -99,7 +99,8 @@ def test_the_process(tmp_path: Path) -> None:
     shutil.rmtree(job.checkpoint_dir)
     job.checkpoint_dir.write_text("")
     failed = events(upkeep, "000002")
-    for (kind, text), again in zip(failed, AGAIN, strict=True):
+    by_hand = f", or copy {job.checkpoint_dir}/000002 to {url}/small/000002 by hand"
+    for (kind, text), again in zip(failed, [*AGAIN, LATER + by_hand], strict=True):
         assert kind == "mirror-failed"
         assert "Not a directory" in text
         assert text.endswith(again)
@@ -119,7 +120,7 @@ def test_a_mirror_that_is_there_again(tmp_path: Path) -> None:
     while upkeep.busy(made.name):
         assert time.monotonic() < end
         time.sleep(0.02)
-        found += upkeep.look(made.name, 1)
+        found += upkeep.look(made.name)
         if found and not away.is_dir():
             away.unlink(missing_ok=True)
     assert [kind for kind, _ in found] == ["mirror-failed", "mirrored"]
@@ -129,8 +130,8 @@ def test_a_mirror_that_is_there_again(tmp_path: Path) -> None:
 def begun(job: Job, directory: Path, clock: Callable[[], float] = time.monotonic) -> Upkeep:
     """A round is running."""
     upkeep = Upkeep(job, directory, clock)
-    assert list(upkeep.look("", 1)) == []
-    assert list(upkeep.look("000001", 1)) == []
+    assert list(upkeep.look("")) == []
+    assert list(upkeep.look("000001")) == []
     assert upkeep.busy("000001")
     return upkeep
 
@@ -144,26 +145,64 @@ def test_one_that_takes_too_long(tmp_path: Path) -> None:
     now = [0.0]
     upkeep = begun(job, tmp_path, lambda: now[0])
     now[0] = 5.1
-    ((kind, text),) = upkeep.look("000001", 1)
+    ((kind, text),) = upkeep.look("000001")
     assert kind == "upkeep-failed"
-    assert text.endswith(" took more than 5 s (cluster.deadlines.upkeep)")
+    assert text.endswith(
+        f" was broken off: it took more than 5 s (cluster.deadlines.upkeep){LATER}"
+    )
     assert not upkeep.busy("000001")
 
 
-def test_a_generation_ends_it(tmp_path: Path) -> None:
-    """A checkpoint is loaded then; the round is made up for after the next one."""
+STOPS = "; tried again when the job is started again"
+
+
+def test_a_job_that_stops_while_it_runs(tmp_path: Path) -> None:
+    upkeep = begun(job_with(tmp_path, mirror=f"file://{tmp_path}/mirror"), tmp_path)
+    process = upkeep._child
+    assert process is not None
+    assert list(upkeep.look("000001", 5)) == []
+    ((kind, text),) = upkeep.look("000001", 0)
+    assert kind == "upkeep-failed"
+    here, there = f"{tmp_path}/runs/small/checkpoints/000001", f"file://{tmp_path}/mirror/small"
+    by_hand = f", or copy {here} to {there}/000001 by hand"
+    assert text.endswith(f" was broken off: the job stops{STOPS}{by_hand}")
+    assert process.poll() is not None
+    assert not upkeep.busy("000001")
+
+
+def test_a_job_that_stops_before_the_next_try(tmp_path: Path) -> None:
+    (tmp_path / "work").write_text("")
+    upkeep = Upkeep(job_with(tmp_path, full_every=2), tmp_path)
+    ((_, text),) = upkeep.look("000001", 30)
+    assert text.endswith("; tried again in 10 s")
+    assert list(upkeep.look("000001", 29)) == []
+    assert upkeep.busy("000001")
+    ((kind, text),) = upkeep.look("000001", 9)
+    assert (kind, text) == ("upkeep-failed", f"the job stops before the next try{STOPS}")
+    assert not upkeep.busy("000001")
+
+
+def test_one_that_has_to_wait(tmp_path: Path) -> None:
+    """A checkpoint is loaded meanwhile."""
     upkeep = begun(job_with(tmp_path, full_every=2), tmp_path)
     process = upkeep._child
     assert process is not None
-    assert list(upkeep.look("000001", 2)) == []
+    upkeep.stop()
     assert process.poll() is not None
-    assert not upkeep.busy("000001")
-    assert upkeep.busy("000002")
+    assert upkeep.busy("000001")
+    assert list(upkeep.look("000001")) == []
+    assert upkeep._child is not None
+    upkeep.stop()
 
 
-def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
-    upkeep = Upkeep(job_with(tmp_path, full_every=2), tmp_path)
-    assert events(upkeep, "000007") == []
+def test_that_of_an_earlier_run(tmp_path: Path) -> None:
+    """Its coordinator ended before it was copied."""
+    url = f"file://{tmp_path}/mirror"
+    job = job_with(tmp_path, mirror=url)
+    made = make(job)
+    for copies in (1, 0):
+        found = events(Upkeep(job, job.run_dir), made.name)
+        assert [kind for kind, _ in found] == ["mirrored"] * copies
 
 
 @pytest.mark.parametrize("checkpoint", [{}, {"full_every": 1}])
@@ -180,7 +219,7 @@ def test_a_process_that_can_not_start(tmp_path: Path) -> None:
     place = job.run_dir / "work/upkeep"
     (place / "report.jsonl").mkdir(parents=True)
     sentence = f"{place}: can't be written: Is a directory"
-    failed = [("upkeep-failed", sentence + again) for again in AGAIN]
+    failed = [("upkeep-failed", sentence + again) for again in (*AGAIN, LATER)]
     assert events(upkeep, "000001") == failed
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet_config.errors import EXIT_TRY_AGAIN, EXIT_USER, UserError
-from fleetps.coordinator.messages import Slice
+from fleetps.coordinator.messages import UNREACHABLE, Slice
 from fleetps.coordinator.tasks import cut_groups
 
 
@@ -149,6 +149,14 @@ class TestWhoIsToBlame:
         assert (state.job, state.exit_code) == ("failed", EXIT_TRY_AGAIN)
         assert state.reason.startswith("worker 1: was silent for 60 s and makes no step")
         assert "in mode sync the other workers wait for it" in state.reason
+
+    def test_the_one_that_can_not_reach_a_server(self, rig):
+        tasks = {name: rig.task(name) for name in ("w0", "w1")}
+        for _ in range(121):
+            rig.service.progress("w0", tasks["w0"].id, 0, 0, 0.0)
+            rig.service.progress("w1", tasks["w1"].id, 0, 0, 0.0, {UNREACHABLE: 0})
+            rig.pass_time(1, "s0", "w0", "w1")
+        assert rig.state().reason.startswith("worker 1: can't reach server 0 (10.0.0.2:s0); in ")
 
     def test_the_one_that_never_said_anything(self, rig):
         task = rig.task("w0")

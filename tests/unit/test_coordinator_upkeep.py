@@ -7,6 +7,7 @@ import pytest
 from coordinator_rig import Rig, make_job
 
 from fleet_config.errors import TryAgain, UserError
+from fleetps.coordinator.messages import INITIALISED
 from fleetps.coordinator.service import JobService
 
 SECONDS = 60
@@ -53,8 +54,6 @@ def test_a_copy_is_made_and_found_again(tmp_path):
     assert rig.service.status().rows_done == 50
     assert rig.service.status().checkpoint.name == name
     assert (rig.job.checkpoint_dir / name / "manifest.json").is_file()
-    rig.service.tick()
-    assert not rig.service.status().checkpoint.upkeep
 
 
 def test_only_the_checkpoints_are_lost(tmp_path):
@@ -125,12 +124,49 @@ def test_a_job_that_is_done_waits_for_the_last_copy(tmp_path):
     assert rig.service.status().checkpoint.name in copied
 
 
-def test_a_job_that_was_stopped_does_not(tmp_path):
-    rig = rig_with(tmp_path)
-    take_checkpoint(rig)
-    rig.service.tick()
-    rig.service.stop("enough")
+def stop(rig):
+    assert rig.service.stop("enough").job == "stopping"
     for name in ("w0", "w1", "s0"):
         rig.service.heartbeat(name, "exited")
+
+
+def test_a_job_that_was_stopped_waits_too(tmp_path):
+    rig = rig_with(tmp_path)
+    name = take_checkpoint(rig)
+    stop(rig)
+    assert not rig.service.ended()
+    until_kept_up(rig)
     assert rig.service.ended()
+    (text,) = rig.texts("mirrored")
+    assert text.startswith(f"copied {name} to ")
+
+
+def test_but_no_longer_than_it_may(tmp_path):
+    """The next start of the job makes up for it."""
+    rig = rig_with(tmp_path, mirror=f"file://{tmp_path}/file/mirror")
+    (tmp_path / "file").write_text("")
+    name = take_checkpoint(rig)
+    stop(rig)
+    deadlines = rig.job.cluster.deadlines
+    rig.clock.advance(deadlines.grace + deadlines.stop - 0.1)
+    rig.service.tick()
+    assert not rig.service.ended()
+    rig.clock.advance(0.1)
+    rig.service.tick()
+    assert rig.service.ended()
+    (text,) = rig.texts("upkeep-failed")
+    assert text.endswith(
+        f"the job stops; tried again when the job is started again, or copy "
+        f"{rig.job.checkpoint_dir}/{name} to file://{tmp_path}/file/mirror/test-job/{name} by hand"
+    )
     rig.service.close()
+
+    (tmp_path / "file").unlink()
+    rig.service = JobService(rig.job, rig.dataset, again=True)
+    rig.service.tick()
+    assert rig.texts("mirrored") == []
+    rig.begin_again("s0", "w0", "w1")
+    rig.service.arrive("w0", INITIALISED)
+    until_kept_up(rig)
+    (text,) = rig.texts("mirrored")
+    assert text.startswith(f"copied {name} to ")

@@ -4,7 +4,7 @@ import pytest
 from coordinator_rig import Rig
 
 from fleet_config.errors import EXIT_USER
-from fleetps.coordinator.messages import INITIALISED
+from fleetps.coordinator.messages import INITIALISED, UNREACHABLE
 from fleetps.coordinator.service import JobService
 
 ALL = ("s0", "w0", "w1")
@@ -289,6 +289,20 @@ class TestStalls:
         (text,) = self.told(rig)
         assert "the Paddle process of server 0" in text
         assert "has not answered its agent for 6 s" in text
+
+    def test_who_can_not_reach_a_server(self, rig):
+        held = rig.task("w0").id, rig.task("w1").id
+        for second in range(121):
+            lost = {UNREACHABLE: 0} if second > 4 else {}
+            rig.service.progress("w0", held[0], 0, 0, 0.0, lost)
+            rig.service.progress("w1", held[1], 0, 0, 0.0)
+            state = rig.pass_time(1, *ALL)
+        cut_off = "can't reach server 0 (10.0.0.2:s0)"
+        assert rig.texts("cut-off") == [cut_off]
+        assert self.told(rig) == [f"no progress for 10 s: worker 0 (10.0.0.9) {cut_off}"]
+        assert state.reason.endswith(
+            f"within 120 s (cluster.deadlines.first_step); worker 0 {cut_off}"
+        )
 
     def test_an_agent_that_is_silent(self, rig):
         rig.task("w0")

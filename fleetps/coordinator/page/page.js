@@ -4,7 +4,8 @@ const POLL = 1000, POLL_HIDDEN = 5000, PATIENCE = 5000, MOST_EVENTS = 300;
 // Kinds of events that somebody may have to look into, and those that are good news.
 const BAD = new Set(["failed", "lost", "worker-lost", "checkpoint-failed", "checkpoint-damaged",
   "checkpoint-lost", "mirror-failed", "deltas-failed", "upkeep-failed", "skipped", "late"]);
-const WARN = new Set(["generation", "straggler", "no-progress", "stopping", "restarted", "released"]);
+const WARN = new Set(["generation", "straggler", "no-progress", "stopping", "restarted", "released",
+  "cut-off"]);
 const GOOD = new Set(["done", "epoch-done", "checkpoint", "progress", "straggler-over"]);
 const OVER = new Set(["done", "failed", "stopping"]);
 const COLOURS = { running: "#1a5fd0", waiting: "#566173", done: "#0d6b40", failed: "#b4261d", stopping: "#855600" };
