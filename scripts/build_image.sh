@@ -26,6 +26,8 @@ fail() {
 }
 
 docker=${DOCKER:-docker}
+# podman's own format of images has no health check; docker knows no other than its own.
+export BUILDAH_FORMAT=docker
 wheels=wheelhouse
 base="" gpu="" name="" offline="" tls="" download=""
 while [ $# -gt 0 ]; do
