@@ -24,6 +24,7 @@ from fleetps.system.pulse_file import PULSE_FILE
 from fleetps.training import child
 
 _LONG_SECONDS = 5.0  # for a step
+_AGAIN_SECONDS = 10.0  # for one that can go on now
 _SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 # Of what the coordinator waits, which would end the job: a process that hangs is ended before that.
 _SHARE = 0.9
@@ -44,6 +45,7 @@ class Pulse:
         self._step_due = math.inf
         self._looked = -math.inf
         self.lost: Server | None = None  # that can't be reached, if a step takes long
+        self._back: Server | None = None  # that could not, during this step, but now can
 
     def beat(self) -> None:
         """Give a sign; about once a second, by a thread that has nothing else to do."""
@@ -80,7 +82,7 @@ class Pulse:
         self._due_in(self._deadlines.step)
 
     def _due_in(self, seconds: float) -> None:
-        self._since = time.monotonic()
+        self._since, self._back = time.monotonic(), None
         # In a group the coordinator knows better whose fault it is.
         self._step_due = self._since + seconds if self._alone else math.inf
 
@@ -93,17 +95,31 @@ class Pulse:
         if now - self._since < _LONG_SECONDS:
             self.lost = None
         elif now - self._looked >= _LONG_SECONDS:
-            self._looked, self.lost = now, unreachable(self._servers)
+            self._look(now)
         if now < self._step_due:
             return
-        lost = self.lost or unreachable(self._servers)
-        reach = f"; it can't reach {lost}" if lost else ""
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         child.leave(
             TryAgain(
-                f"made no step in {self._task} within cluster.deadlines.step "
-                f"({self._deadlines.step:g} s; the first one: first_step, "
-                f"{self._deadlines.first_step:g} s){reach}; the stacks of its threads are in its "
-                "log"
+                f"made no step in {self._task} {self._limit()}; the stacks of its threads are in "
+                "its log"
             )
+        )
+
+    def _look(self, now: float) -> None:
+        before, self._looked = self.lost, now
+        self.lost = unreachable(self._servers)
+        if before and not self.lost:
+            # A broken-off call is sent again after twice as long each time: a new process is
+            # connected sooner.
+            self._back, self._step_due = before, min(self._step_due, now + _AGAIN_SECONDS)
+
+    def _limit(self) -> str:
+        if self._back:
+            return f"though {self._back} can be reached again"
+        lost = self.lost or unreachable(self._servers)
+        reach = f"; it can't reach {lost}" if lost else ""
+        return (
+            f"within cluster.deadlines.step ({self._deadlines.step:g} s; the first one: "
+            f"first_step, {self._deadlines.first_step:g} s){reach}"
         )

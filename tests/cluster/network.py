@@ -35,6 +35,18 @@ class Network:
         """As before."""
         _run(*_inside(self._there), "ip", "link", "set", "cable", "up")
 
+    def cut(self, port: int) -> None:
+        """What this port of THERE sends doesn't get to HERE; all else does."""
+        _run(*_inside(self._there), "ip", "rule", "add", *_sent_by(port))
+
+    def mend(self, port: int) -> None:
+        """As before."""
+        _run(*_inside(self._there), "ip", "rule", "del", *_sent_by(port))
+
+
+def _sent_by(port: int) -> list[str]:
+    return ["ipproto", "tcp", "sport", str(port), "blackhole"]
+
 
 @contextmanager
 def two_hosts() -> Iterator[Network]:

@@ -194,7 +194,8 @@ def fill(disk: Path) -> Path:
 
 
 def test_a_server_on_another_host(data: Path, undisturbed: float, tmp_path: Path) -> None:
-    """It can't be reached for a moment; then for longer; then it comes back somewhere else."""
+    """It can't be reached for a moment; then by the workers only; then for longer; then it comes
+    back somewhere else."""
     file = write_job(tmp_path, data, epochs=EPOCHS, heartbeat=1, step=20)
     env = {"COORDINATOR": f"{HERE}:7164", "FLEETPS_TOKEN": TOKEN}
     with two_hosts() as network:
@@ -211,6 +212,13 @@ def test_a_server_on_another_host(data: Path, undisturbed: float, tmp_path: Path
         ]
         far = start("server-b", THERE, ROLE="SERVER", SERVER_ENDPOINT=f"{THERE}:7002")
         job.wait_for("checkpoint")
+
+        network.cut(7002)
+        job.wait_for_more("cut-off")
+        network.mend(7002)
+        job.wait_for_more("checkpoint", 2)
+        assert events(job.run, "generation") == []
+        assert events(job.run, "cut-off")[-1]["text"].endswith(f" ({THERE}:7002)")
 
         network.pull()
         time.sleep(2.5)  # less than five heartbeats
