@@ -129,7 +129,7 @@ class _Launch:
         """The last checkpoint gets the time to reach the mirror, and people hear if it doesn't."""
         if (status := view.refresh()) is not None and status.checkpoint.upkeep:
             self._display.note("the last checkpoint is still being copied or made a delta")
-        self._host.end(0, self._stop, view.look)
+        self._host.let_copy(self._stop, view.refresh)
 
     def _check(self, fleet: Fleet, view: JobView) -> None:
         """Raise, after everything has been ended, what went other than well."""

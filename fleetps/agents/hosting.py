@@ -133,37 +133,41 @@ class HostedCoordinator:
         sentence = f"the coordinator {happened}: {words}"
         return UserError(sentence) if code == EXIT_USER else TryAgain(sentence)
 
-    def end(
-        self, patience: float, stop: StopRequest, tick: Callable[[], object] = lambda: None
-    ) -> None:
-        """Wait until every live member has heard the end and left; then end it.
-
-        The last checkpoint gets the time to reach the mirror: if the job is done, until a signal
-        comes; if it stops, the coordinator knows how long. `tick` is called meanwhile.
-        """
-        child, self._child = self._child, None
+    def end(self, patience: float, stop: StopRequest) -> None:
+        """Wait until every live member has heard the end and left; then end it."""
+        child = self._child
         if child is None:
             return
         start = time.monotonic()
-        while child.poll() is None:
-            seconds = time.monotonic() - start
-            status = (
-                self._status() if seconds < patience or self._job.checkpoint.has_upkeep else None
-            )
-            if status is None:
-                break
-            hurry = stop.hurry() if status.job == "stopping" else stop.signal is not None
-            copies = status.checkpoint.upkeep and not hurry
-            limit = self._job.cluster.deadlines.upkeep if copies else patience
+        while child.poll() is None and (seconds := time.monotonic() - start) < patience:
+            status = self._status()
             # A worker that has said that it is done still asks how the job ended.
             heard = seconds >= min(patience, _HEAR_SECONDS)
-            if seconds >= limit or (heard and not (copies or self._anybody_in(status))):
+            if status is None or (heard and not self._anybody_in(status)):
                 break
-            tick()
             time.sleep(2 * _POLL_SECONDS)
+        self.let_copy(stop)
+        self._child = None
         if self._client is not None:
             self._client.close()  # it lets open connections finish, ours too
         end_all([child], _END_SECONDS)
+
+    def let_copy(self, stop: StopRequest, tick: Callable[[], object] = lambda: None) -> None:
+        """Give the last checkpoint the time to reach the mirror; `tick` is called meanwhile.
+
+        If the job is done, that is until a signal comes; if it stops, the coordinator knows.
+        """
+        deadline = time.monotonic() + self._job.cluster.deadlines.upkeep
+        child = self._child if self._job.checkpoint.has_upkeep else None
+        while child is not None and child.poll() is None and time.monotonic() < deadline:
+            status = self._status()
+            tick()
+            if status is None or status.job not in ("done", "stopping"):
+                return
+            hurry = stop.hurry() if status.job == "stopping" else stop.signal is not None
+            if hurry or not status.checkpoint.upkeep:
+                return
+            time.sleep(2 * _POLL_SECONDS)
 
     def _anybody_in(self, status: Status) -> bool:
         heartbeat = self._job.cluster.heartbeat
