@@ -45,7 +45,7 @@ def wait(coordinator: str | None, run: str | None, patience: float, job: Job | N
                 last, heard, patient = None, time.monotonic(), patience
             except TryAgain as error:
                 if last is None:
-                    _log.warning("%s", error)
+                    _log.warning("%s; waiting up to %.0f s for the job to start", error, patient)
                 last = last or error
                 if time.monotonic() - heard > patient:
                     raise last from None

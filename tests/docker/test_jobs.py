@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from stack import Stack
 
@@ -64,3 +66,11 @@ def test_a_mistake_in_the_job_file(stack: Stack) -> None:
     stack.options.append("--set model.nam=dnn")
     said = stack.compose("run", "--rm", "-T", "done", code=2)
     assert "model.nam" in said
+
+
+def test_a_place_that_the_job_cannot_write_into(stack: Stack) -> None:
+    """Nothing starts, and the service that looked has said why."""
+    os.chown(stack.runs, 0, 0)
+    assert "setup" in stack.compose("run", "--rm", "-T", "done", code=1)
+    assert f"RUNS={stack.runs}: user 10001 can't write" in stack.compose("logs", "setup")
+    assert not stack.containers("coordinator", all_states=False)
