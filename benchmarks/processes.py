@@ -8,7 +8,9 @@ import statistics
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from setups import Data, Setup
 
@@ -18,36 +20,45 @@ from fleetps.system.ports import free_ports
 from fleetps.system.process import Child, end_all
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 300.0
+SECONDS = 900.0
 PASSES = 3
 
 
 def measure(setup: Setup, place: Path, data: Data) -> float:
     """Examples per second: median of the passes, over all workers together."""
-    place.mkdir(parents=True)
-    endpoints = [f"127.0.0.1:{port}" for port in free_ports(setup.servers)]
-    job = job_of(setup, place, data)
-    servers = [start(setup, job, place, "server", rank, endpoints) for rank in range(setup.servers)]
-    workers = []
-    try:
-        for endpoint in endpoints:
-            wait_for_server(endpoint)
-        kind = "local" if setup.local else "worker"
-        workers = [start(setup, job, place, kind, rank, endpoints) for rank in range(setup.workers)]
-        for worker in workers:
-            if worker.wait(SECONDS) != 0:
-                sys.exit(f"{setup.name}: {worker.name} failed:\n{worker.log.read_text()[-3000:]}")
-    finally:
-        end_all([*workers, *servers], 1.0)
-    results = [
-        json.loads((place / f"{kind}-{rank}" / "passes.json").read_text())
-        for rank in range(setup.workers)
-    ]
+    results = run(setup, place, data, PASSES)
     rows = sum(result["rows"] for result in results)
     passes = zip(*(result["passes"] for result in results), strict=True)
     return statistics.median(
         rows / (max(end for _, end in spans) - min(s for s, _ in spans)) for spans in passes
     )
+
+
+def run(setup: Setup, place: Path, data: Data, passes: int) -> list[dict[str, Any]]:
+    """Of each worker: the rows of a pass, and when each pass began and ended (seconds)."""
+    place.mkdir(parents=True)
+    endpoints = [f"127.0.0.1:{port}" for port in free_ports(setup.servers)]
+    job = job_of(setup, place, data)
+
+    def begin(kind: str, count: int) -> list[Child]:
+        return [start(setup, job, place, kind, rank, endpoints, passes) for rank in range(count)]
+
+    servers = begin("server", setup.servers)
+    workers = []
+    try:
+        for endpoint in endpoints:
+            wait_for_server(endpoint)
+        kind = "local" if setup.local else "worker"
+        workers = begin(kind, setup.workers)
+        for worker in workers:
+            if worker.wait(SECONDS) != 0:
+                sys.exit(f"{setup.name}: {worker.name} failed:\n{worker.log.read_text()[-3000:]}")
+    finally:
+        end_all([*workers, *servers], 1.0)
+    return [
+        json.loads((place / f"{kind}-{rank}" / "passes.json").read_text())
+        for rank in range(setup.workers)
+    ]
 
 
 def job_of(setup: Setup, place: Path, data: Data) -> Job:
@@ -76,7 +87,15 @@ def job_of(setup: Setup, place: Path, data: Data) -> Job:
     )
 
 
-def start(setup: Setup, job: Job, place: Path, kind: str, rank: int, endpoints: list[str]) -> Child:
+def start(
+    setup: Setup,
+    job: Job,
+    place: Path,
+    kind: str,
+    rank: int,
+    endpoints: Sequence[str],
+    passes: int,
+) -> Child:
     directory = place / f"{kind}-{rank}"
     directory.mkdir()
     (directory / "job.json").write_text(job.model_dump_json())
@@ -88,7 +107,7 @@ def start(setup: Setup, job: Job, place: Path, kind: str, rank: int, endpoints: 
         "local": setup.local,
         "reading": setup.reading,
         "hook": setup.hook,
-        "passes": PASSES,
+        "passes": passes,
     }
     (directory / "child.json").write_text(json.dumps(settings))
     mkl = None if setup.kind == "naive" else mkl_setting()

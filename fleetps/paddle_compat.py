@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,9 +189,26 @@ def call_after_batch(hook: Callable[[Any, Any], None], first: Any, second: Any) 
     """
 
     def call(first: Any, second: Any) -> None:
+        _keep_thread_state()
         hook(first, second)
 
     paddle.static.py_func(call, x=[first, second], out=None)
+
+
+# Training threads that Python knows; Paddle keeps them in a pool.
+_known_threads: set[int] = set()
+
+
+def _keep_thread_state() -> None:
+    """Let Python's state of the calling thread live as long as the thread.
+
+    Symptom: the threads are Paddle's, so each call of Python makes such a state and deletes it
+    again, which takes longer than what is called.
+    """
+    thread = threading.get_ident()
+    if thread not in _known_threads:
+        _known_threads.add(thread)
+        ctypes.pythonapi.PyGILState_Ensure()  # counts one user more, who never leaves
 
 
 def append_all_reduce(tensor: Any) -> None:

@@ -47,25 +47,38 @@ class StepHook:
         self._lock = threading.Lock()
         self._counts = Counts()
         self._task = ""
+        self._padded = False
         self._rate: Callable[[int], float] | None = None
         self.learning_rate = 0.0  # of the step that is being made
         self._rate_tensor: Any = None
         self._parking = threading.Event()
         self._parked = threading.Semaphore(0)
 
-    def begin(self, task: str, rate: Callable[[int], float], rate_variable: str) -> None:
-        """Start a task, named for people; `rate` maps its steps (from 0) to learning rates."""
+    def begin(
+        self, task: str, rate: Callable[[int], float], rate_variable: str, *, padded: bool
+    ) -> None:
+        """Start a task, named for people; `rate` maps its steps (from 0) to learning rates.
+
+        padded: some of its rows are padding.
+        """
         with self._lock:
             self._counts = Counts()
             self._task = task
+            self._padded = padded
             self._rate = rate
             self._rate_tensor = paddle.static.global_scope().find_var(rate_variable).get_tensor()
             self._set_rate(rate(0))
 
     def __call__(self, loss_sum: Any, label: Any) -> None:
-        """py_func: summed loss [], label [batch, 1]; padding isn't counted."""
-        loss = float(np.asarray(loss_sum))
-        rows = int(np.count_nonzero(np.asarray(label) != PADDING_LABEL))
+        """py_func: tensors of the summed loss [] and of label [batch, 1]; padding isn't counted.
+
+        NumPy only where nothing else will do: most of the cost of a call was its code, which no
+        batch finds in the processor's caches any more.
+        """
+        loss = loss_sum._get_float_element(0)
+        rows = label.shape()[0]
+        if self._padded:
+            rows -= int(np.count_nonzero(np.asarray(label) == PADDING_LABEL))
         self.times.batch_ended()
         with self._lock:
             trouble = self._losses.judge(loss, rows)

@@ -184,7 +184,10 @@ class Worker:
         name = f"task {task.id} ({where(task.slices)})"
         # The steps of a schedule are batches of all workers.
         self._hook.begin(
-            name, lambda step: self._rate(first + together * step), self._programs.learning_rate
+            name,
+            lambda step: self._rate(first + together * step),
+            self._programs.learning_rate,
+            padded=task.pad > 0,
         )
         in_order = self._job.cluster.threads == 1 and mode in SPLITTING
         self._reporter.begin(task.id, in_order=in_order, alone=mode != "sync")
