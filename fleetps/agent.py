@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from fleet_config.endpoints import Endpoint, parse_endpoint
 from fleet_config.job import Job
 from fleet_config.roles import Role
+from fleetps import refusal
 from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.local import LocalAgent
 from fleetps.agents.member import POLL_SECONDS, Member
@@ -90,7 +91,7 @@ def _run_coordinator(job: Job, role: Role, stop: StopRequest) -> None:
     host = HostedCoordinator(job, os.environ, stays=stays)
     try:
         with shown(job) as display, relayed(job, "coordinator"):
-            with stop.interrupting():
+            with stop.interrupting(), refusal.left_in(job.run_dir):
                 ensure_dataset(job, display.note)
                 # Started again, it goes on with the job where it was.
                 host.start(_bind(role.coordinator or ""))
@@ -167,11 +168,12 @@ def _patience(job: Job, role: Role) -> float:
 
 def _host(job: Job, role: Role, stop: StopRequest, stack: ExitStack) -> HostedCoordinator:
     display = stack.enter_context(shown(job))
-    stack.enter_context(new_run(job, display, stop, goes_on=True))
-    host = HostedCoordinator(job, os.environ)
-    stack.callback(host.end, _LEAVE_SECONDS, stop)
-    with stop.interrupting():
-        host.start(_bind(coordinator_address(role)), again=True)
+    with refusal.left_in(job.run_dir):
+        stack.enter_context(new_run(job, display, stop, goes_on=True))
+        host = HostedCoordinator(job, os.environ)
+        stack.callback(host.end, _LEAVE_SECONDS, stop)
+        with stop.interrupting():
+            host.start(_bind(coordinator_address(role)), again=True)
     return host
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleet_config.errors import EXIT_OK, TryAgain
 from fleet_config.job import Job
+from fleetps import refusal
 from fleetps.agents.membership import OVER, end_of, state_of
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.runfiles import end_left
@@ -25,14 +26,15 @@ def wait(coordinator: str | None, run: str | None, patience: float, job: Job | N
 
     Args:
         patience: seconds without a running job after which nothing more is expected.
-        job: what is to run. With a mistake in its data no coordinator would start to tell of it.
+        job: what is to run. With a mistake in its data no coordinator would start to tell of it;
+            of another one it leaves word in the run directory.
             For the first answer it has as long as processes wait for one another.
 
     Raises:
         FleetError: how it ended otherwise.
     """
     last: TryAgain | None = None
-    heard, patient = time.monotonic(), patience
+    began, heard, patient = time.time(), time.monotonic(), patience
     if job is not None:
         if to_be_made(job) is None:
             checked_dataset(job)
@@ -47,6 +49,8 @@ def wait(coordinator: str | None, run: str | None, patience: float, job: Job | N
                 if last is None:
                     _log.warning("%s; waiting up to %.0f s for the job to start", error, patient)
                 last = last or error
+                if job is not None:
+                    refusal.raise_left_in(job.run_dir, began)
                 if time.monotonic() - heard > patient:
                     raise last from None
             time.sleep(_POLL_SECONDS)

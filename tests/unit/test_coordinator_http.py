@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import inspect
+import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from fastapi import FastAPI, Response
 from isolation import free_port
 
 from fleet_config.errors import Stopped, TryAgain, UserError
-from fleetps import statusline
+from fleetps import refusal, statusline
 from fleetps.coordinator.access import read_token, with_token
 from fleetps.coordinator.app import make_app
 from fleetps.coordinator.client import CoordinatorClient
@@ -161,6 +162,22 @@ def test_waiting_for_a_job_that_cannot_start(tmp_path):
     """Nobody else could tell of the mistake."""
     with pytest.raises(UserError, match="data: does not exist"):
         wait("127.0.0.1:1", None, patience=0, job=make_job(tmp_path))
+
+
+def test_waiting_for_a_coordinator_that_refuses_to_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(statusline, "_PATIENCE", 0.2)
+    job = Rig(tmp_path).job
+    with pytest.raises(UserError, match="a mistake"), refusal.left_in(job.run_dir):
+        raise UserError("a mistake")
+    left = job.run_dir / "coordinator.refusal"
+    os.utime(left, (1, 1))
+    refusal.raise_left_in(job.run_dir, since=2)  # may be mended meanwhile
+    os.utime(left, times=(2**32, 2**32))
+    with pytest.raises(UserError, match="a mistake"):
+        wait("127.0.0.1:1", None, patience=0, job=job)
+    with refusal.left_in(job.run_dir):
+        pass  # now it starts
+    assert not left.exists()
 
 
 def test_the_clock_over_http(tmp_path):
