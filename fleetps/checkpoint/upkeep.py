@@ -1,6 +1,6 @@
 """What is done with checkpoints while training goes on: deltas, and copies in the mirror.
 
-    python -m fleetps.checkpoint.upkeep --job job.json --report report.jsonl
+    python -m fleetps.checkpoint.upkeep --job job.json --report report.jsonl [--hurry]
 
 The coordinator starts it after each checkpoint (`coordinator.upkeep`). It appends what it did to
 the report, a `Note` per line. It may be killed at any moment.
@@ -28,6 +28,7 @@ from fleetps.observe.logs import set_up_logging
 
 _log = logging.getLogger(__name__)
 
+DELTAS = "making deltas"
 # Below training, which it shares the machine with.
 _NICE = 10
 
@@ -39,12 +40,12 @@ class Note(BaseModel):
     text: str
 
 
-def keep_up(job: Job) -> Iterator[Note]:
-    """Make deltas and copies; what fails is made up for the next time."""
+def keep_up(job: Job, *, hurry: bool = False) -> Iterator[Note]:
+    """Make deltas and copies; what fails is made up for the next time. `hurry`: copies only."""
     wanted = job.checkpoint
     store = Checkpoints(job.checkpoint_dir)
-    if wanted.full_every > 1:
-        yield Note(kind="begins", text="making deltas")
+    if wanted.full_every > 1 and not hurry:
+        yield Note(kind="begins", text=DELTAS)
         try:
             tidy(store, wanted.full_every)
         except FleetError as error:
@@ -74,12 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fleetps.checkpoint.upkeep")
     parser.add_argument("--job", type=Path, required=True, help="the checked job as JSON")
     parser.add_argument("--report", type=Path, required=True, help="gets a line per note")
+    parser.add_argument("--hurry", action="store_true", help="the job stops: copies only")
     options = parser.parse_args(arguments)
     job = Job.model_validate_json(options.job.read_bytes())
     set_up_logging(job.observe.log_format, "upkeep")
-    os.nice(_NICE)
+    os.nice(0 if options.hurry else _NICE)
     with options.report.open("a", encoding="utf-8", buffering=1) as report:
-        for note in keep_up(job):
+        for note in keep_up(job, hurry=options.hurry):
             _log.info("%s", note.text)
             report.write(f"{note.model_dump_json()}\n")
     return 0

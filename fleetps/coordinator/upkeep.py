@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fleet_config.job import Job
 from fleetps.checkpoint.mirror import place_of
-from fleetps.checkpoint.upkeep import Note
+from fleetps.checkpoint.upkeep import DELTAS, Note
 from fleetps.system.logtail import tail
 from fleetps.system.process import Child, describe_exit
 
@@ -38,6 +38,7 @@ class Upkeep:
         self._child: Child | None = None
         self._since = 0.0
         self._time_left = math.inf
+        self._hurried = False  # the round was begun when the job stopped already
         self._failures = 0  # in a row, of rounds for the same checkpoint
         self._again_at: float | None = None
 
@@ -46,7 +47,9 @@ class Upkeep:
         return self._child is not None or self._again_at is not None or self._is_new(newest)
 
     def _is_new(self, newest: str) -> bool:
-        return newest != self._seen and self._job.checkpoint.has_upkeep
+        wanted = self._job.checkpoint
+        pays = wanted.mirror is not None if self._hurries else wanted.has_upkeep
+        return newest != self._seen and pays
 
     def look(self, newest: str, time_left: float = math.inf) -> Iterator[tuple[str, str]]:
         """See after the round; yields kind and text of each event that people should know of.
@@ -56,6 +59,8 @@ class Upkeep:
         time_left: seconds, if the job stops.
         """
         self._time_left = time_left
+        if self._hurries and self._delays(newest):
+            self.stop()
         if self._child is not None:
             yield from self._watch(self._child)
         if self._is_new(newest):
@@ -76,6 +81,18 @@ class Upkeep:
                 sentence = f"{self._work}: can't be written: {error.strerror}"
                 yield "upkeep-failed", sentence + self._try_again()
 
+    @property
+    def _hurries(self) -> bool:
+        """The job stops."""
+        return self._time_left < math.inf
+
+    def _delays(self, newest: str) -> bool:
+        """The round was begun before the job stopped, and doesn't copy the last checkpoint yet."""
+        if self._child is None or self._hurried:
+            return False
+        notes = self._notes()
+        return self._seen != newest or not notes or notes[-1].text == DELTAS
+
     def _try_again(self) -> str:
         """What is said of a round that failed."""
         if self._failures == len(_PAUSES):
@@ -87,8 +104,7 @@ class Upkeep:
 
     def _later(self) -> str:
         """The same where it isn't made again by itself."""
-        stops = self._time_left < math.inf
-        when = "when the job is started again" if stops else "after the next checkpoint"
+        when = "when the job is started again" if self._hurries else "after the next checkpoint"
         sentence, mirror = f"; tried again {when}", self._job.checkpoint.mirror
         if mirror is None:
             return sentence
@@ -114,6 +130,8 @@ class Upkeep:
         self._since = self._clock()
         command = [sys.executable, "-m", "fleetps.checkpoint.upkeep"]
         command += ["--job", str(job_file), "--report", str(self._report)]
+        self._hurried = self._hurries
+        command += ["--hurry"] * self._hurried
         return Child(_LABEL, command, log=self._log)
 
     def _watch(self, child: Child) -> Iterator[tuple[str, str]]:

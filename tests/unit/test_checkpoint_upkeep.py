@@ -46,6 +46,28 @@ def test_deltas_and_copies(tmp_path: Path) -> None:
     assert [copy.manifest.number for copy in mirror.list()] == [4]
 
 
+def test_in_a_hurry(tmp_path: Path) -> None:
+    """The job stops: copies are more urgent than deltas, and those under way least."""
+    url = f"file://{tmp_path}/mirror"
+    job = job_with(tmp_path, full_every=3, mirror=url)
+    store = Checkpoints(job.checkpoint_dir)
+    upkeep = Upkeep(job, tmp_path)
+    made = [make(job, number, tables=tables) for number, tables in enumerate(history(job, 2), 1)]
+    assert list(upkeep.look(made[0].name)) == []
+    process = upkeep._child
+    assert process is not None
+    found = []
+    end = time.monotonic() + SECONDS
+    while upkeep.busy(made[1].name):
+        assert time.monotonic() < end
+        found += upkeep.look(made[1].name, SECONDS)
+        assert process.poll() is not None
+        time.sleep(0.02)
+    assert [kind for kind, _ in found] == ["mirrored"]
+    assert {one.manifest.kind for one in store.list()} == {"full"}
+    assert [copy.manifest.kind for copy in Mirror(url, "small").list()] == ["full", "full"]
+
+
 def test_a_mirror_that_fails_keeps_nothing_else_from_its_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     job = job_with(tmp_path, full_every=3, mirror=f"file://{tmp_path}/file/inside")
@@ -172,13 +194,14 @@ def test_a_job_that_stops_while_it_runs(tmp_path: Path) -> None:
 
 def test_a_job_that_stops_before_the_next_try(tmp_path: Path) -> None:
     (tmp_path / "work").write_text("")
-    upkeep = Upkeep(job_with(tmp_path, full_every=2), tmp_path)
+    upkeep = Upkeep(job_with(tmp_path, mirror=f"file://{tmp_path}/mirror"), tmp_path)
     ((_, text),) = upkeep.look("000001", 30)
     assert text.endswith("; tried again in 10 s")
     assert list(upkeep.look("000001", 29)) == []
     assert upkeep.busy("000001")
     ((kind, text),) = upkeep.look("000001", 9)
-    assert (kind, text) == ("upkeep-failed", f"the job stops before the next try{STOPS}")
+    assert kind == "upkeep-failed"
+    assert text.startswith(f"the job stops before the next try{STOPS}, or copy ")
     assert not upkeep.busy("000001")
 
 
@@ -203,6 +226,15 @@ def test_that_of_an_earlier_run(tmp_path: Path) -> None:
     for copies in (1, 0):
         found = events(Upkeep(job, job.run_dir), made.name)
         assert [kind for kind, _ in found] == ["mirrored"] * copies
+
+
+def test_deltas_are_not_waited_for_when_the_job_stops(tmp_path: Path) -> None:
+    upkeep = begun(job_with(tmp_path, full_every=2), tmp_path)
+    process = upkeep._child
+    assert process is not None
+    assert list(upkeep.look("000002", SECONDS)) == []
+    assert process.poll() is not None
+    assert not upkeep.busy("000002")
 
 
 @pytest.mark.parametrize("checkpoint", [{}, {"full_every": 1}])
