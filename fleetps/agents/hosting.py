@@ -25,7 +25,7 @@ from fleetps.agents.restarts import Restarts, crashed
 from fleetps.coordinator.access import read_token
 from fleetps.coordinator.client import CoordinatorClient
 from fleetps.coordinator.reports import Status
-from fleetps.coordinator.runfiles import ADDRESS_FILE
+from fleetps.coordinator.runfiles import ADDRESS_FILE, only_coordinator
 from fleetps.observe.logs import message_of
 from fleetps.system.logtail import tail
 from fleetps.system.process import Child, describe_exit, end_all
@@ -72,10 +72,11 @@ class HostedCoordinator:
         `again`: all other processes of that run have ended too.
         """
         self._run.create()
-        with self._run.writing():
-            self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
         address_file = self._run.path / ADDRESS_FILE
-        address_file.unlink(missing_ok=True)
+        # The files of another one that works there, in another container perhaps, are left alone.
+        with self._run.writing(), only_coordinator(self._run.path):
+            self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
+            address_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "fleetps.coordinator", "--job", str(self._run.job_file)]
         command += ["--bind", bind, *(["--again"] * again), *(["--stay"] * self._stays)]
         log = self._run.logs / "coordinator.log"

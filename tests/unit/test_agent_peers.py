@@ -127,6 +127,10 @@ def host(job: Job) -> Iterator[HostedCoordinator]:
     hosted.end(0, StopRequest())
 
 
+def reseeded(job: Job) -> Job:
+    return job.model_copy(update={"job": job.job.model_copy(update={"seed": 7})})
+
+
 def others(than: psutil.Process) -> list[psutil.Process]:
     return [process for process in psutil.Process().children() if process.pid != than.pid]
 
@@ -190,6 +194,17 @@ class TestHostedCoordinator:
     def test_a_port_in_use(self, host: HostedCoordinator, silent: str) -> None:
         with pytest.raises(TryAgain, match=rf"could not start: .*{silent}.* in use"):
             host.start(silent)
+
+    def test_the_files_of_another_one_are_left_alone(
+        self, host: HostedCoordinator, job: Job
+    ) -> None:
+        host.start("127.0.0.1:0")
+        files = [job.run_dir / name for name in ("job.json", "coordinator.address")]
+        before = [file.read_text() for file in files]
+        env = {**os.environ, "FLEETPS_TOKEN": "t"}
+        with pytest.raises(TryAgain, match=r"another coordinator \(process \d+\) works in"):
+            HostedCoordinator(reseeded(job), env).start("127.0.0.1:0")
+        assert [file.read_text() for file in files] == before
 
     def test_another_machine_could_reach_it_without_a_token(self, job: Job) -> None:
         env = {name: value for name, value in os.environ.items() if "TOKEN" not in name}
