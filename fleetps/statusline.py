@@ -38,8 +38,12 @@ def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
     return 0
 
 
-def client_of(coordinator: str | None, run: str | None) -> CoordinatorClient:
+def client_of(
+    coordinator: str | None, run: str | None, patience: float | None = None
+) -> CoordinatorClient:
     """Of the coordinator at an address, or else of a run directory.
+
+    `patience`: seconds for which it may not answer.
 
     Raises:
         UserError: neither is given, or no coordinator has run there.
@@ -53,7 +57,7 @@ def client_of(coordinator: str | None, run: str | None) -> CoordinatorClient:
             "--coordinator host:port"
         )
     address = str(parse_endpoint(coordinator, "--coordinator"))
-    return CoordinatorClient(address, read_token(environ), _PATIENCE)
+    return CoordinatorClient(address, read_token(environ), patience or _PATIENCE)
 
 
 def _end_of(run: Path) -> str:

@@ -3,6 +3,7 @@
 What watches over containers may start a job again that ended with 75, and then it goes on.
 """
 
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -19,10 +20,14 @@ from fleetps.statusline import client_of
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
+# The coordinator of a job that is done ends when all have left and a little after; one that stays
+# for good isn't waited for.
+_LEAVING_SECONDS = 10.0
+_GONE_SECONDS = 1.0
 
 
 def wait(coordinator: str | None, run: str | None, patience: float, job: Job | None = None) -> int:
-    """Until the job is done.
+    """Until the job is done, and its coordinator gone.
 
     Args:
         patience: seconds without a running job after which nothing more is expected.
@@ -43,6 +48,7 @@ def wait(coordinator: str | None, run: str | None, patience: float, job: Job | N
         while True:
             try:
                 if _is_done(client, run):
+                    _let_it_leave(coordinator, run)
                     return EXIT_OK
                 last, heard, patient = None, time.monotonic(), patience
             except TryAgain as error:
@@ -67,3 +73,11 @@ def _is_done(client: CoordinatorClient, run: str | None) -> bool:
     if state.job in OVER and state.job != "done":
         raise end_of(state)
     return state.job == "done"
+
+
+def _let_it_leave(coordinator: str | None, run: str | None) -> None:
+    """Compose takes containers that are about to end for running ones, and starts only others."""
+    deadline = time.monotonic() + _LEAVING_SECONDS
+    with contextlib.suppress(TryAgain), client_of(coordinator, run, _GONE_SECONDS) as client:
+        while client.status().job == "done" and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)

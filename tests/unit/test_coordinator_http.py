@@ -3,10 +3,12 @@
 import base64
 import contextlib
 import inspect
+import itertools
 import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -16,7 +18,7 @@ from fastapi import FastAPI, Response
 from isolation import free_port
 
 from fleet_config.errors import Stopped, TryAgain, UserError
-from fleetps import refusal, statusline
+from fleetps import refusal, statusline, waiting
 from fleetps.coordinator.access import read_token, with_token
 from fleetps.coordinator.app import make_app
 from fleetps.coordinator.client import CoordinatorClient
@@ -156,6 +158,21 @@ def test_a_job_that_is_over_is_answered_for_by_what_it_left(
         wait(None, str(run), patience=60)
     assert statusline.show("", str(run), as_json=False) == 0
     assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_who_waited_for_a_job_may_start_it_again_at_once(rig, monkeypatch):
+    """Its coordinator is gone by then, and with it the containers that would count as running."""
+    done = rig.service.status().model_copy(update={"job": "done"})
+    leaving = Mock(status=Mock(side_effect=[done, done, done, TryAgain("nobody answers")]))
+    monkeypatch.setattr(waiting, "client_of", lambda *_: contextlib.nullcontext(leaving))
+    assert wait("co:7000", None, patience=0) == 0
+    assert leaving.status.call_count == 4
+    again = done.model_copy(update={"job": "running"})
+    leaving.status.side_effect = [done, again]
+    assert wait("co:7000", None, patience=0) == 0
+    monkeypatch.setattr(waiting, "_LEAVING_SECONDS", 0)
+    leaving.status.side_effect = itertools.repeat(done)  # one that stays for good
+    assert wait("co:7000", None, patience=0) == 0
 
 
 def test_waiting_for_a_job_that_cannot_start(tmp_path):
