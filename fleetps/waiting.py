@@ -5,9 +5,11 @@ What watches over containers may start a job again that ended with 75, and then 
 
 import contextlib
 import logging
+import socket
 import time
 from pathlib import Path
 
+from fleet_config.endpoints import Endpoint, parse_endpoint
 from fleet_config.errors import EXIT_OK, TryAgain
 from fleet_config.job import Job
 from fleetps import refusal
@@ -78,6 +80,16 @@ def _is_done(client: CoordinatorClient, run: str | None) -> bool:
 def _let_it_leave(coordinator: str | None, run: str | None) -> None:
     """Compose takes containers that are about to end for running ones, and starts only others."""
     deadline = time.monotonic() + _LEAVING_SECONDS
-    with contextlib.suppress(TryAgain), client_of(coordinator, run, _GONE_SECONDS) as client:
+    with (
+        contextlib.suppress(TryAgain, OSError),
+        client_of(coordinator and _by_number(coordinator), run, _GONE_SECONDS) as client,
+    ):
         while client.status().job == "done" and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
+
+
+def _by_number(coordinator: str) -> str:
+    """In a network of Docker it takes 10 s to hear that a name is none any more."""
+    host, port = parse_endpoint(coordinator, "--coordinator")
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return str(Endpoint(str(found[0][4][0]), port))

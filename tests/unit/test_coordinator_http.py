@@ -165,14 +165,14 @@ def test_who_waited_for_a_job_may_start_it_again_at_once(rig, monkeypatch):
     done = rig.service.status().model_copy(update={"job": "done"})
     leaving = Mock(status=Mock(side_effect=[done, done, done, TryAgain("nobody answers")]))
     monkeypatch.setattr(waiting, "client_of", lambda *_: contextlib.nullcontext(leaving))
-    assert wait("co:7000", None, patience=0) == 0
+    assert wait("127.0.0.1:7000", None, patience=0) == 0
     assert leaving.status.call_count == 4
     again = done.model_copy(update={"job": "running"})
     leaving.status.side_effect = [done, again]
-    assert wait("co:7000", None, patience=0) == 0
+    assert wait("127.0.0.1:7000", None, patience=0) == 0
     monkeypatch.setattr(waiting, "_LEAVING_SECONDS", 0)
     leaving.status.side_effect = itertools.repeat(done)  # one that stays for good
-    assert wait("co:7000", None, patience=0) == 0
+    assert wait("127.0.0.1:7000", None, patience=0) == 0
 
 
 def test_waiting_for_a_job_that_cannot_start(tmp_path):
