@@ -16,7 +16,7 @@ PYTHON := $(shell for name in python3.11 python3.12 python3.10 python3; do \
 endif
 CONFIG ?= conf/quickstart.yaml
 # Which tests of containers, for pytest -m: "not thorough" is what .ci/run has time for.
-CHOICE ?=
+CHOICE ?= not pods
 # How many tests run at the same time.
 TESTS ?= 2
 UV_VERSION := 0.13.9
@@ -31,7 +31,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SHELL_FILES = .ci/run docker/fleetps $(wildcard scripts/*.sh docker/*.sh k8s/*.sh tests/docker/*.sh)
 YAML_FILES = .yamllint.yaml k8s monitoring tests/k8s/schemas $(wildcard conf/*.yaml docker-compose*.yml tests/*/*.yml)
 
-.PHONY: help setup train test test-unit test-k8s test-cluster test-docker test-monitoring lint checkov format doctor bench image sbom lock clean
+.PHONY: help setup train test test-unit test-k8s test-cluster test-docker test-pods test-monitoring lint checkov format doctor bench image sbom lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -64,7 +64,10 @@ test-cluster: $(STAMP) ## the tests on real servers and workers
 	$(BIN)/python -m pytest --numprocesses $(TESTS) --durations 20 tests/cluster
 
 test-docker: $(STAMP) ## the tests of the image and of Compose; as root: after tests/docker/prepare.sh
-	$(BIN)/python -m pytest --durations 20 $(if $(CHOICE),-m "$(CHOICE)") tests/docker
+	$(BIN)/python -m pytest --durations 20 -m "$(CHOICE)" tests/docker
+
+test-pods: ## the pod templates of k8s/base as containers; as test-docker
+	$(MAKE) test-docker CHOICE=pods
 
 test-monitoring: $(STAMP) ## Prometheus and Chromium look at a real job; after scripts/install_monitoring.sh
 	$(BIN)/python -m pytest --durations 10 tests/monitoring

@@ -66,12 +66,25 @@ def answer(port: int, path: str, **parameters: str) -> Any:
     return found.json() if found.status_code == httpx.codes.OK else None
 
 
-def test_prometheus_sees_the_coordinator_and_both_servers(stack: Stack, prometheus: str) -> None:
-    port = free_port()
-    stack.more = {"PROMETHEUS_IMAGE": prometheus, "PROMETHEUS_PORT": str(port)}
+def test_a_job_is_watched(stack: Stack, prometheus: str, tensorboard: str) -> None:
+    """TensorBoard has the volume of the runs first; the job writes into it all the same."""
+    targets, curves = free_port(), free_port()
+    stack.more = {
+        "PROMETHEUS_IMAGE": prometheus,
+        "PROMETHEUS_PORT": str(targets),
+        "TENSORBOARD_IMAGE": tensorboard,
+        "TENSORBOARD_PORT": str(curves),
+        "RUNS": "runs",
+    }
     stack.options.append("--set job.epochs=500")
+    stack.up("tensorboard", profile="monitoring")
     stack.up("prometheus", profile="monitoring")
+    stack.up()
+    prometheus_sees_the_coordinator_and_both_servers(stack, targets)
+    tensorboard_serves_the_curves(stack, curves)
 
+
+def prometheus_sees_the_coordinator_and_both_servers(stack: Stack, port: int) -> None:
     def up() -> dict[tuple[str, str], str]:
         found = answer(port, "/api/v1/query", query="up")
         return {
@@ -83,13 +96,8 @@ def test_prometheus_sees_the_coordinator_and_both_servers(stack: Stack, promethe
     assert set(up()) == {("fleetps", ""), ("fleetps-servers", "0"), ("fleetps-servers", "1")}
 
 
-def test_tensorboard_serves_the_curves(stack: Stack, tensorboard: str) -> None:
-    """It is the first to have the volume of the runs, in which the job writes all the same."""
-    port, run = free_port(), "quickstart/tensorboard"
-    stack.more = {"TENSORBOARD_IMAGE": tensorboard, "TENSORBOARD_PORT": str(port), "RUNS": "runs"}
-    stack.options.append("--set job.epochs=500")
-    stack.up("tensorboard", profile="monitoring")
-    stack.up()
+def tensorboard_serves_the_curves(stack: Stack, port: int) -> None:
+    run = "quickstart/tensorboard"
 
     def curve(tag: str) -> list[tuple[float, int, float]]:
         return answer(port, "/data/plugin/scalars/scalars", tag=tag, run=run) or []

@@ -157,6 +157,7 @@ def run(engine, images, shared) -> Iterator[Run]:
 
 
 @pytest.mark.thorough
+@pytest.mark.pods
 def test_pods_of_the_base(run) -> None:
     run.apply(epochs=1000)
     status = run.trains()
