@@ -50,7 +50,7 @@ model: {{name: deepfm, params: {{hidden: [8]}}}}
 MODES = {
     "async": {"mode": "async"},
     "bounded": {"mode": "{name: bounded, staleness: 8}"},
-    "geo": {"mode": "{name: geo, steps: 64}", "task_rows": "auto"},  # which is 64 batches
+    "geo": {"mode": "{name: geo, steps: 16}", "task_rows": "auto"},  # which is 16 batches
 }
 AUC = 0.003  # the most by which workers that come and go may change it
 
