@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from fleet_config.errors import EXIT_USER, Stopped, TryAgain
+from fleet_config.errors import EXIT_TRY_AGAIN, EXIT_USER, Stopped, TryAgain
 from fleet_config.job import Job
 from fleet_config.roles import Role
 from fleetps.agents.child_dir import ChildDirectory
@@ -230,7 +230,9 @@ class Member:
         if end is None and self.completes(code):
             end = self._wait_for_end()
         elif end is None and self.follows(code):
-            end = self._wait_until_over(_ROOT_CAUSE_SECONDS)
+            # Who says itself that it has lost a peer comes after one that crashed at the same time.
+            peer_lost = code == EXIT_TRY_AGAIN
+            end = self._wait_until_over(_ROOT_CAUSE_SECONDS * (2 if peer_lost else 1))
         if end is None and self._stop.signal is not None:
             # Whoever stops a group of processes (systemd, a batch system) stops the child too.
             end = self._signal.heed(self.on_tick)

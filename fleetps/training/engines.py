@@ -166,7 +166,8 @@ class ServerEngine:
             self.refresh()
             if self._programs.agree is not None:
                 self._connect()
-                _run(self._programs.agree)
+                with group.steps_of_all():
+                    _run(self._programs.agree)
         self._mode = mode
         return self._job.cluster.workers if mode == "sync" else 1
 

@@ -7,12 +7,13 @@ this process because the coordinator has noticed the loss.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ Tensor = Any
 
 MEETING = "sync-group"
 POLL_SECONDS = 0.05
+# In every message of Gloo that tells of a connection.
+_GLOO = "gloo/transport"
 
 
 def all_reduce(values: Sequence[Tensor], workers: int) -> list[Tensor]:
@@ -55,6 +58,22 @@ def agreement(trained: Any, names: Sequence[str]) -> Any:
             )
         )
     return program
+
+
+@contextlib.contextmanager
+def steps_of_all() -> Iterator[None]:
+    """Around what all workers of a group do together.
+
+    Raises:
+        TryAgain: an all-reduce failed, because another worker is gone or hangs.
+    """
+    try:
+        yield
+    except (SystemError, RuntimeError) as error:
+        if _GLOO not in str(error):
+            raise
+        words = next(line.strip() for line in str(error).splitlines() if _GLOO in line)
+        raise TryAgain(f"lost another worker in the middle of a step ({words})") from error
 
 
 def form(

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from fleetps.training import stopping  # first: before Paddle starts threads  # noqa: F401
 
-from fleetps.training import child  # isort: skip
+from fleetps.training import child, group  # isort: skip
 
 import paddle
 
@@ -194,7 +194,7 @@ class Worker:
         self._gate.begin(task.epoch, self._reporter.ends)
         self._reporter.rest_if_asked()
         self._hook.times.task_begins()
-        with self._pulse.task(name, alone=together == 1):
+        with self._pulse.task(name, alone=together == 1), group.steps_of_all():
             self._executor.train_from_dataset(
                 self._programs.train[mode], data, thread=self._job.cluster.threads
             )

@@ -20,6 +20,8 @@ WORKERS = 2
 # Longer than anything should take, recoveries included.
 SECONDS = 240.0
 TOKEN = "of-this-test"  # noqa: S105
+# So that each task's threads need memory, and one that can't get any is sure to notice.
+_NO_SPARE_STACKS = "glibc.pthread.stack_cache_size=0"
 
 _JOB = """\
 job: {{name: job, epochs: {epochs}, output: {output}}}
@@ -109,7 +111,8 @@ class Hurt(Watched):
         self, directory: Path, file: Path, label: str = "program", output: Path | None = None
     ) -> None:
         command = [*FLEETPS, "launch", "--config", str(file)]
-        program = Program(command, directory, {"FLEETPS_TOKEN": TOKEN}, label)
+        env = {"FLEETPS_TOKEN": TOKEN, "GLIBC_TUNABLES": _NO_SPARE_STACKS}
+        program = Program(command, directory, env, label)
         super().__init__(program, (output or directory / "runs") / "job")
 
     @cached_property
