@@ -17,6 +17,7 @@ from fleetps.exits import exit_code_of, logged
 from fleetps.log_format import log_format_option
 from fleetps.observe.logs import set_up_logging
 from fleetps.system.pulse_file import agent_pulse
+from fleetps.system.rundir import RunDirectory
 from fleetps.system.signals import StopRequest
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ def _play(config: str, overrides: Sequence[str], log_format: str | None) -> int:
     with StopRequest() as stop:
         try:
             agent.run(job, role, stop)
+            if role.kind == "worker":
+                paddle_launcher.outlast_host(RunDirectory(job.run_dir), os.environ)
         except FleetError as error:
             return logged(error, _log)
         finally:

@@ -15,7 +15,7 @@ from fleet_config.job import Job
 from fleetps.coordinator.messages import JobState
 from fleetps.coordinator.saved import SavedCheckpoints
 from fleetps.coordinator.store import Store
-from fleetps.system.lockfile import held
+from fleetps.system.lockfile import held, holder
 
 STATE_FILE = "coordinator.sqlite"
 EVENTS_FILE = "events.jsonl"
@@ -112,14 +112,11 @@ def _another(holder: str, run_dir: Path) -> TryAgain:
 
 
 def coordinator_runs(run_dir: Path) -> bool:
-    """Whether the coordinator that works in a run directory lives, on this machine.
-
-    The lock itself is not tried: for that moment it would keep a new coordinator away.
-    """
+    """Whether the coordinator that works in a run directory lives, on this machine."""
+    process = holder(run_dir / _LOCK_FILE)
     try:
-        process = psutil.Process(int((run_dir / _LOCK_FILE).read_text(encoding="ascii")))
-        return "fleetps.coordinator" in process.cmdline()
-    except (OSError, ValueError, psutil.Error):
+        return process is not None and "fleetps.coordinator" in process.cmdline()
+    except psutil.Error:
         return False
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 
 @contextmanager
 def held(file: Path, refusal: Callable[[str], Exception]) -> Iterator[None]:
@@ -25,3 +27,15 @@ def held(file: Path, refusal: Callable[[str], Exception]) -> Iterator[None]:
         lock.truncate(0)
         lock.write(str(os.getpid()).encode("ascii"))
         yield
+
+
+def holder(file: Path) -> psutil.Process | None:
+    """Who holds it, or has held it last and still lives on this machine.
+
+    The lock is not tried: for that moment it would keep others away.
+    """
+    try:
+        process = psutil.Process(int(file.read_text(encoding="ascii")))
+        return process if process.status() != psutil.STATUS_ZOMBIE else None
+    except (OSError, ValueError, psutil.Error):
+        return None

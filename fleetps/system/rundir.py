@@ -4,6 +4,7 @@ runs/<name>/ holds job.json, result.json, coordinator.sqlite, events.jsonl, logs
 earlier runs, previous-<time>/.
 """
 
+import logging
 import os
 import shutil
 import time
@@ -12,12 +13,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fleet_config.errors import TryAgain, UserError
-from fleetps.system.lockfile import held
+from fleetps.system.lockfile import held, holder
+
+_log = logging.getLogger(__name__)
 
 _LOCK = "lock"
 _PREVIOUS = "previous-"
 # With less, a process that ended with an error has most likely found no room.
 _LEAST_BYTES = 1_000_000
+_POLL_SECONDS = 0.05
 
 
 class RunDirectory:
@@ -48,6 +52,15 @@ class RunDirectory:
             with self.writing():
                 stack.enter_context(held(self.path / _LOCK, self._refusal))
             yield
+
+    def wait_until_free(self, seconds: float) -> None:
+        """Until the run that has just ended here lets go, for at most so long."""
+        deadline = time.monotonic() + seconds
+        while (process := holder(self.path / _LOCK)) is not None:
+            if time.monotonic() > deadline:
+                _log.warning("process %d still works in %s", process.pid, self.path)
+                return
+            time.sleep(_POLL_SECONDS)
 
     def _refusal(self, holder: str) -> TryAgain:
         return TryAgain(

@@ -13,6 +13,7 @@ import pytest
 from running_job import ROOT, START_SECONDS, TRAIN, Program, job_file, nobody_left, one, wait_until
 
 from fleet_config.errors import EXIT_OK, EXIT_STOPPED, EXIT_TRY_AGAIN, EXIT_USER
+from fleetps.system.rundir import RunDirectory
 
 pytestmark = pytest.mark.cluster
 
@@ -61,6 +62,8 @@ def training(program: Program) -> Program:
 def test_a_job_ends_by_itself(fleetrun: Fleetrun, tmp_path: Path, workers_option: str) -> None:
     program = fleetrun(workers_option, epochs=2, servers=2)
     assert program.exit_code(120) == EXIT_OK, program.everything()
+    with RunDirectory(tmp_path / "runs/job").locked():
+        """The next job can begin at once."""
     nobody_left()
     result = json.loads((tmp_path / "runs/job/result.json").read_text())
     assert result["accounting"]["done"] == 2 * (20_000 + 4_000)
