@@ -39,7 +39,7 @@ def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
 
 
 def client_of(
-    coordinator: str | None, run: str | None, patience: float | None = None
+    coordinator: str | None, run: str | None, patience: float = _PATIENCE
 ) -> CoordinatorClient:
     """Of the coordinator at an address, or else of a run directory.
 
@@ -57,7 +57,7 @@ def client_of(
             "--coordinator host:port"
         )
     address = str(parse_endpoint(coordinator, "--coordinator"))
-    return CoordinatorClient(address, read_token(environ), patience or _PATIENCE)
+    return CoordinatorClient(address, read_token(environ), patience)
 
 
 def _end_of(run: Path) -> str:

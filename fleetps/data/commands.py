@@ -160,7 +160,7 @@ def _show(dataset: Dataset) -> None:
     click.echo(f"data set      {dataset.path}")
     for name, split in dataset.splits.items():
         size = sum(shard.bytes for shard in split.shards) / 1e6
-        click.echo(f"{name:13} {split.rows:,} rows in {len(split.shards)} shards, {size:,.1f} MB")
+        click.echo(f"{name:13} {split}, {size:,.1f} MB")
     for column in dataset.columns[1:]:
         width = f"{column.width} values" if column.width else "any number of values"
         click.echo(f"{column.name:13} {column.kind}, {width}")

@@ -44,6 +44,10 @@ class Split:
     rows: int
     shards: tuple[Shard, ...]
 
+    def __str__(self) -> str:
+        many = len(self.shards)
+        return f"{self.rows:,} rows in {many} shard{'s' * (many != 1)}"
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -67,7 +67,7 @@ def _rows(dataset: Dataset) -> Iterator[Finding]:
             if mistake:
                 yield fail("data", mistake, "convert the data again")
                 return
-        yield ok("data", f"{name}: {split.rows:,} rows in {len(split.shards)} shards")
+        yield ok("data", f"{name}: {split}")
 
 
 def _strangers(dataset: Dataset) -> Iterator[Finding]:

@@ -103,8 +103,8 @@ class Worker:
         """Work until the coordinator says that the job is finished.
 
         Raises:
-            TryAgain: the job failed elsewhere or the coordinator is gone.
-            DataError: rows can't be read, three times over.
+            TryAgain: the job failed elsewhere, or the coordinator or a peer is gone.
+            UserError: a file of the data set is damaged, or a prediction is no number.
         """
         ahead: LoadingTask | None = None
         while True:

@@ -41,7 +41,7 @@ def test_criteo(tmp_path: Path) -> None:
         *["convert", "criteo", "train.txt", "out", "--test-fraction", 0.3], cwd=tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "train         70 rows in 1 shards" in done.stdout
+    assert "train         70 rows in 1 shard," in done.stdout
     assert as_tuples(load_dataset(tmp_path / "out"), "test") == criteo_rows(LINES[70:])
 
     shown = fleetps_data("show", "out", "--verify", "--rows", 2, cwd=tmp_path)
