@@ -95,7 +95,7 @@ format: $(STAMP) ## put the code into its standard form
 doctor: $(STAMP) ## check this machine and the job of CONFIG
 	$(BIN)/fleetps doctor --config $(CONFIG)
 
-bench: $(STAMP) ## measure the throughput; writes benchmarks/results/
+bench: $(STAMP) ## measure the throughput, and print it; the script's --write puts it into benchmarks/results/
 	$(BIN)/python benchmarks/throughput.py
 
 image: ## build the image; OPTIONS="--offline" and others: scripts/build_image.sh --help

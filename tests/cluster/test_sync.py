@@ -99,7 +99,7 @@ def assert_equal(found: Together, workers: int, expected: Model) -> None:
         np.testing.assert_allclose(row, expected.rows[key], atol=1e-5)
 
 
-@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (4, 1), (2, 2), (1, 3)])
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (4, 1), (2, 2), (4, 3)])
 def test_strict(tmp_path: Path, workers: int, servers: int) -> None:
     data, job = sync_job(tmp_path, workers, servers)
     found = run_together(job, tmp_path)
