@@ -4,6 +4,7 @@ import time
 
 EXIT_BUG = 1  # Python's own, for an exception that nobody caught
 _FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
 # What has no tasks by which it could show that it works shows it by living so long.
 _STEADY_SECONDS = 60.0
 
@@ -41,8 +42,8 @@ class Restarts:
             self.in_a_row = 0
 
     def pause(self) -> float:
-        """Seconds to wait before the next one: each takes twice as long as the one before."""
-        return float(_FIRST_PAUSE_SECONDS * 2**self.in_a_row)
+        """Seconds to wait before the next one: twice as long as before the last, 30 at most."""
+        return float(min(_FIRST_PAUSE_SECONDS * 2**self.in_a_row, _LONGEST_PAUSE_SECONDS))
 
     def again(self) -> None:
         """It is about to be started again."""

@@ -14,7 +14,7 @@ from fleetps.coordinator.reports import MemberRole
 from fleetps.memory import check_worker_memory
 from fleetps.system.ports import unreachable
 from fleetps.system.process import Child, end_all
-from fleetps.system.pulse_file import give_time, silent_for
+from fleetps.system.pulse_file import Silence, give_time
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class WorkerAgent(Member):
     kind: ClassVar[MemberRole] = "worker"
     _child: Child
     _load: Load
+    _silence: Silence
 
     def check_place(self) -> None:
         check_worker_memory(self.job, workers=1)
@@ -49,6 +50,7 @@ class WorkerAgent(Member):
     def started(self, child: Child) -> None:
         self._child = child
         self._load = Load(self.membership, child.pid)
+        self._silence = Silence(self.child_directory().path)
         deadlines = self.job.cluster.deadlines
         # In a later generation what it begins with may not be known yet.
         restores = self.membership.restore or self.membership.generation
@@ -59,8 +61,8 @@ class WorkerAgent(Member):
 
     def watch(self) -> None:
         """End a child that shows no sign of life, whatever it hangs in; it counts as crashed."""
-        silence = silent_for(self.child_directory().path)
-        if silence > self.job.cluster.deadlines.step:
+        silence = self._silence.longer_than(self.job.cluster.deadlines.step)
+        if silence:
             lost = unreachable(self.membership.servers)
             reach = f"; it can't reach {lost}" if lost else ""
             self.child_directory().say(

@@ -13,6 +13,8 @@ PULSE_FILE = "pulse"  # by its time of change
 WORKED_FILE = "worked"  # there once a task is done
 AGENT_PULSE = "FLEETPS_PULSE_FILE"  # the agent's own file, for who watches over containers
 _AGENT_SECONDS = 5.0
+# A process gives a sign each second, unless the machine is very busy with waking up.
+_WAKING_SECONDS = 3.0
 
 
 def give_time(directory: Path, seconds: float) -> None:
@@ -23,9 +25,26 @@ def give_time(directory: Path, seconds: float) -> None:
     os.utime(file, (due, due))
 
 
-def silent_for(directory: Path) -> float:
-    """Seconds since the process in `directory` was to give a sign; less than 0: none is due yet."""
-    return time.time() - (directory / PULSE_FILE).stat().st_mtime
+class Silence:
+    """Of the process in a directory, looked at again and again.
+
+    A machine that was asleep wakes with a sign of life that is hours old and a process in perfect
+    health: it gets a moment to give the next one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / PULSE_FILE
+        self._since: float | None = None  # when it was seen first; this clock sleeps too
+
+    def longer_than(self, seconds: float) -> float:
+        """So long no sign has come that was due; 0: that is not longer."""
+        silence = time.time() - self._file.stat().st_mtime
+        if silence <= seconds:
+            self._since = None
+            return 0.0
+        now = time.monotonic()
+        self._since = self._since or now
+        return silence if now - self._since > _WAKING_SECONDS else 0.0
 
 
 @contextmanager

@@ -52,7 +52,8 @@ class StepHook:
         self.learning_rate = 0.0  # of the step that is being made
         self._rate_tensor: Any = None
         self._parking = threading.Event()
-        self._parked = threading.Semaphore(0)
+        self._parked = 0
+        self._parks = threading.Condition()
 
     def begin(
         self, task: str, rate: Callable[[int], float], rate_variable: str, *, padded: bool
@@ -119,8 +120,12 @@ class StepHook:
             False if a thread was still in its batch after `timeout` seconds.
         """
         self._parking.set()
-        return all(self._parked.acquire(timeout=timeout) for _ in range(threads))
+        with self._parks:
+            return self._parks.wait_for(lambda: self._parked == threads, timeout)
 
-    def _park(self) -> None:
-        self._parked.release()
-        threading.Event().wait()
+    def _park(self) -> NoReturn:
+        with self._parks:
+            self._parked += 1
+            self._parks.notify_all()
+        while True:
+            threading.Event().wait()

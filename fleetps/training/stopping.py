@@ -23,9 +23,11 @@ def on_stop(action: Callable[[], None]) -> None:
 
 def _wait() -> None:
     signal.sigwait({signal.SIGTERM})
-    for action in _on_stop:
-        action()
-    os._exit(EXIT_STOPPED)
+    try:
+        for action in _on_stop:
+            action()
+    finally:  # whatever becomes of that: the coordinator may be gone
+        os._exit(EXIT_STOPPED)
 
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

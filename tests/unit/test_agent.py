@@ -245,6 +245,12 @@ class TestRestarts:
             restarts.again()
         return pauses
 
+    def test_pauses_end_somewhere(self) -> None:
+        restarts = Restarts(9)
+        for _ in range(8):
+            restarts.again()
+        assert restarts.pause() == 30
+
     def test_what_does_no_task_is_given_up(self, monkeypatch) -> None:
         assert self.lives(monkeypatch, *[(1e6, False)] * 9) == [1, 2, 4]
 

@@ -14,6 +14,7 @@ import pytest
 from fleet_config.errors import Stopped, TryAgain, UserError
 from fleetps.system.logtail import exception, tail
 from fleetps.system.ports import UnresolvedHost, check_free, free_ports, unreachable
+from fleetps.system.pulse_file import Silence, give_time
 from fleetps.system.rundir import RunDirectory
 from fleetps.system.signals import StopRequest
 
@@ -259,3 +260,20 @@ class TestStopRequest:
             assert signal.getsignal(signal.SIGTERM) == before
         finally:
             signal.signal(signal.SIGHUP, old)
+
+
+def test_a_process_that_slept_with_its_machine_is_not_silent(tmp_path, monkeypatch) -> None:
+    clock = [50.0]
+    monkeypatch.setattr("fleetps.system.pulse_file.time.monotonic", lambda: clock[0])
+    give_time(tmp_path, 0)
+    silence = Silence(tmp_path)
+    assert silence.longer_than(10) == 0
+    give_time(tmp_path, -3600)  # the hour in which it slept
+    assert silence.longer_than(10) == 0
+    clock[0] += 2
+    give_time(tmp_path, 0)  # its next sign
+    assert silence.longer_than(10) == 0
+    give_time(tmp_path, -11)
+    assert silence.longer_than(10) == 0
+    clock[0] += 3.1  # and still none
+    assert silence.longer_than(10) == pytest.approx(11, abs=1)

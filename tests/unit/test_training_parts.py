@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from pathlib import Path
 
+import numpy as np
+import paddle
 import pytest
 import zstandard
 
@@ -20,7 +23,9 @@ from fleet_config.optimizers import (
 from fleetps import models
 from fleetps.coordinator.messages import Slice, Task
 from fleetps.training.feed import DataError, LoadingTask, spoilt_row
+from fleetps.training.loss_watch import LossWatch
 from fleetps.training.schedule import factor
+from fleetps.training.step_hook import Counts, StepHook
 
 TOTAL = 110
 
@@ -110,3 +115,20 @@ def test_a_row_that_is_no_number_is_found(tmp_path: Path) -> None:
     missing = Slice(shard=str(tmp_path / "nothing.txt"), start=0, rows=5)
     assert spoilt_row((before, missing, after)) == ""
     assert spoilt_row((before, around)) == f"row 31234 of {file} holds nan or inf"
+
+
+def test_threads_come_to_rest_whenever_their_batches_end() -> None:
+    """One is at rest at the first try, the other one only later: nobody is forgotten meanwhile."""
+    rate = paddle.static.global_scope().var("rate").get_tensor()
+    rate.set(np.zeros(1, "float32"), paddle.CPUPlace())
+    loss, label = paddle.base.core.LoDTensor(), paddle.base.core.LoDTensor()
+    loss.set(np.ones(1, "float32"), paddle.CPUPlace())
+    label.set(np.ones((2, 1), "int64"), paddle.CPUPlace())
+    hook = StepHook(lambda _ending: None, LossWatch(None), pytest.fail)
+    hook.begin("task 0", lambda _step: 0.1, "rate", padded=False)
+    assert not hook.park(2, timeout=0.01)
+    threading.Thread(target=hook, args=(loss, label), daemon=True).start()
+    assert not hook.park(2, timeout=0.2)
+    threading.Thread(target=hook, args=(loss, label), daemon=True).start()
+    assert hook.park(2, timeout=30)
+    assert hook.counts() == Counts(rows=4, steps=2, loss_sum=2.0)
