@@ -119,7 +119,7 @@ class Member:
                 raise
             # The others wait for this member; they must not do so until their deadline.
             try:
-                self._signal.heed(self.on_tick)
+                self._signal.heed(self.on_tick, begins_again=False)
             except Leaves:
                 self._leave()
             else:

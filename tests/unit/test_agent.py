@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -225,6 +227,47 @@ class TestDeadWorkers:
     def test_whether_a_peer_may_be_the_cause(self, tmp_path, mode, restarts, code, waits) -> None:
         agent = worker_agent(tmp_path, mode=mode, cluster={"restarts": restarts})
         assert agent.follows(code) == waits
+
+
+class TestAskedToStopBetweenTwoGenerations:
+    """Its process has ended, and it has not registered for the new generation yet."""
+
+    @staticmethod
+    def stopped(tmp_path: Path, monkeypatch, *answers: JobState) -> tuple[str, list[str]]:
+        """How the agent ends, and the reasons with which it has the whole job stopped."""
+        agent, asked = worker_agent(tmp_path), []
+
+        def register() -> None:
+            agent.membership.rank = 0
+
+        def begin_again() -> bool:
+            raise Stopped("stopped by SIGTERM")
+
+        said = itertools.chain(answers, itertools.repeat(answers[-1]))
+        client = SimpleNamespace(
+            heartbeat=lambda *_: next(said), stop=lambda reason: asked.append(reason) or answers[0]
+        )
+        monkeypatch.setenv("FLEETPS_RESTART", "until-done")
+        monkeypatch.setattr(agent, "_join", register)
+        monkeypatch.setattr(agent, "_take_part", begin_again)
+        monkeypatch.setattr(agent.membership, "client", client)
+        with pytest.raises(Stopped) as end:
+            agent.run()
+        return str(end.value), asked
+
+    RUNNING = JobState(job="running", generation=1)
+
+    def test_alone_it_leaves(self, tmp_path, monkeypatch) -> None:
+        how, asked = self.stopped(tmp_path, monkeypatch, self.RUNNING)
+        assert how.startswith("worker 0 was asked to stop")
+        assert asked == []
+
+    def test_with_the_whole_job_it_waits_for_its_end(self, tmp_path, monkeypatch) -> None:
+        ending = self.RUNNING.model_copy(update={"ending": True})
+        over = self.RUNNING.model_copy(update={"job": "stopping"})
+        how, asked = self.stopped(tmp_path, monkeypatch, ending, self.RUNNING, over)
+        assert how == "stopped by SIGTERM"
+        assert len(asked) == 1
 
 
 class TestRestarts:
