@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from fleet_config.endpoints import Endpoint, parse_endpoint
+from fleet_config.errors import FleetError, Stopped
 from fleet_config.job import Job
 from fleet_config.roles import Role
 from fleetps import refusal
@@ -107,7 +108,7 @@ def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: S
     asked = False
     while True:
         if stop.signal is not None and not asked:
-            host.client.stop(f"the coordinator was asked to stop ({stop.reason})")
+            _stop_job(host, stop)
             asked = True
         host.keep()
         status = view.look()
@@ -117,6 +118,15 @@ def _watch_coordinator(job: Job, host: HostedCoordinator, view: JobView, stop: S
                 return
             raise end_of(state_of(status))
         time.sleep(POLL_SECONDS)
+
+
+def _stop_job(host: HostedCoordinator, stop: StopRequest) -> None:
+    """Whoever stops a group of processes (systemd, a batch system) stops the coordinator's too."""
+    reason = f"the coordinator was asked to stop ({stop.reason})"
+    try:
+        host.client.stop(reason)
+    except FleetError as error:
+        raise Stopped(f"{reason}; its process was not told: {error}") from None
 
 
 def _run_member(job: Job, role: Role, stop: StopRequest) -> None:

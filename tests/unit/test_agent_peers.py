@@ -19,11 +19,14 @@ import pytest
 
 from fleet_config.errors import FleetError, Stopped, TryAgain, UserError
 from fleet_config.job import Job
+from fleetps import agent
 from fleetps.agents import hosting, membership, server_port
 from fleetps.agents.hosting import HostedCoordinator
 from fleetps.agents.membership import Membership, NewGeneration
 from fleetps.agents.server_port import ServerPort
 from fleetps.data.synthetic import SyntheticSpec, make_synthetic
+from fleetps.observe.display import make_display
+from fleetps.observe.job_view import JobView
 from fleetps.system.signals import StopRequest
 
 
@@ -190,6 +193,19 @@ class TestHostedCoordinator:
         coordinator_of(job).kill()
         with pytest.raises(TryAgain, match="killed by SIGKILL"):
             repeat(host.keep)
+
+    def test_who_stops_its_process_too_has_its_host_stopped(
+        self, host: HostedCoordinator, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(hosting, "_CALL_SECONDS", 0.3)
+        host.start("127.0.0.1:0")
+        coordinator_of(job).terminate()
+        with pytest.raises(Stopped):
+            repeat(host.check)
+        stop, view = StopRequest(), JobView(host.client, make_display("json", 1))
+        stop.signal = signal.SIGTERM
+        with pytest.raises(Stopped, match=r"was asked to stop \(SIGTERM\); .* was not told"):
+            agent._watch_coordinator(job, host, view, stop)
 
     def test_a_port_in_use(self, host: HostedCoordinator, silent: str) -> None:
         with pytest.raises(TryAgain, match=rf"could not start: .*{silent}.* in use"):
