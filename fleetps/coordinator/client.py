@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import httpx
+from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from tenacity import (
     Retrying,
@@ -33,6 +34,7 @@ ADDRESS = "FLEETPS_COORDINATOR"
 _LONGEST_REQUEST = 10.0
 _LONGEST_PAUSE = 1.0
 Method = TypeVar("Method", bound=Callable[..., Any])
+Answer = TypeVar("Answer")
 
 
 class _Unavailable(Exception):
@@ -49,7 +51,7 @@ def _over_http(method: Method) -> Method:
         given = signature.bind(client, *positional, **named)
         given.apply_defaults()
         arguments = dict(list(given.arguments.items())[1:])  # without self
-        return answer.validate_json(client.post(method.__name__, arguments))
+        return client.read(answer.validate_json, client.post(method.__name__, arguments))
 
     return cast(Method, call)
 
@@ -113,10 +115,11 @@ class CoordinatorClient:
     clock = _over_http(Coordinator.clock)
 
     def status(self) -> Status:
-        return Status.model_validate_json(self._call("GET", "/status", None))
+        return self.read(Status.model_validate_json, self._call("GET", "/status", None))
 
     def events(self, after: int = 0) -> Events:
-        return Events.model_validate_json(self._call("GET", f"/events?after={after}", None))
+        content = self._call("GET", f"/events?after={after}", None)
+        return self.read(Events.model_validate_json, content)
 
     # -- the wire --
 
@@ -126,6 +129,13 @@ class CoordinatorClient:
         if "loss_sum" in arguments:
             check_loss(arguments["task_id"], arguments["loss_sum"])  # JSON has no NaN
         return self._call("POST", f"/v1/{method}", to_jsonable_python(arguments))
+
+    def read(self, answer: Callable[[bytes], Answer], content: bytes) -> Answer:
+        """What a coordinator answered; UserError: it was something else that listens there."""
+        try:
+            return answer(content)
+        except ValidationError as error:
+            raise self._something_else(httpx.codes.OK) from error
 
     def _call(self, verb: str, path: str, arguments: dict[str, Any] | None) -> bytes:
         attempts = Retrying(
@@ -174,8 +184,11 @@ class CoordinatorClient:
             error = answer.json()["error"]
             kind, message = error["kind"], str(error["message"])
         except (ValueError, LookupError, TypeError):
-            return UserError(
-                f"what listens at {self.address} is not a FleetPS coordinator of this version "
-                f"(HTTP status {answer.status_code}); check the address"
-            )
+            return self._something_else(answer.status_code)
         return TryAgain(message) if kind == "try_again" else UserError(message)
+
+    def _something_else(self, status: int) -> UserError:
+        return UserError(
+            f"what listens at {self.address} is not a FleetPS coordinator of this version "
+            f"(HTTP status {status:d}); check the address"
+        )

@@ -345,6 +345,20 @@ def test_something_else_at_the_address_is_recognised():
         client.heartbeat("w", "running")
 
 
+@pytest.mark.parametrize("content", [b"<html>", b"\xff", b"", b"[]", b'{"status": "ok"}'])
+def test_also_one_that_has_an_answer_to_everything(content):
+    app = FastAPI()
+
+    @app.api_route("/{path:path}", methods=["GET", "POST"])
+    async def anything() -> Response:
+        return Response(content)
+
+    with served(app) as address, CoordinatorClient(address) as client:
+        for call in (client.status, client.events, client.size, lambda: client.lease("w")):
+            with pytest.raises(UserError, match=r"not a FleetPS coordinator .*HTTP status 200"):
+                call()
+
+
 def test_close_ends_calls_that_wait():
     client = CoordinatorClient(f"127.0.0.1:{free_port()}", deadline=600)
     errors: list[BaseException] = []
