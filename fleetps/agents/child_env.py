@@ -29,9 +29,18 @@ def local_environment(outer: Mapping[str, str]) -> dict[str, str]:
 
 
 def paddle_environment(
-    outer: Mapping[str, str], place: Place, *, coordinator: str, instance: str, generation: int
+    outer: Mapping[str, str],
+    place: Place,
+    *,
+    coordinator: str,
+    patience: float,
+    instance: str,
+    generation: int,
 ) -> dict[str, str]:
-    """For a server or worker. Gloo stays off: a group of it never takes a lost process back."""
+    """For a server or worker. Gloo stays off: a group of it never takes a lost process back.
+
+    `patience`: seconds for which the coordinator may be away.
+    """
     role = {"TRAINING_ROLE": "PSERVER"}
     if place.kind == "worker":
         role = {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(place.rank)}
@@ -44,6 +53,7 @@ def paddle_environment(
         "PADDLE_TRAINERS_NUM": str(place.workers),
         "PADDLE_WITH_GLOO": "0",
         "FLEETPS_COORDINATOR": coordinator,
+        "FLEETPS_PATIENCE": f"{patience:g}",
         "FLEETPS_INSTANCE": instance,
         "FLEETPS_GENERATION": str(generation),
         "FLEETPS_RANK": str(place.rank),

@@ -59,7 +59,7 @@ class Membership:
         self.missing: tuple[str, ...] = ()
         self.ending = False  # the job takes its last checkpoint
         self._job = job
-        self._patience = patience
+        self.patience = patience
         beats = CoordinatorClient(coordinator, self._token, _CALL_SECONDS)
         self._heartbeat = Heartbeat(beats, self.instance, job.cluster.heartbeat)
 
@@ -156,10 +156,10 @@ class Membership:
 
     def check_coordinator(self) -> None:
         """Raise when it has been silent for too long."""
-        if self._heartbeat.silence() > self._patience:
+        if self._heartbeat.silence() > self.patience:
             raise TryAgain(
                 f"the coordinator at {self.coordinator} has not answered for "
-                f"{self._patience:.0f} s: {self._heartbeat.trouble}"
+                f"{self.patience:.0f} s: {self._heartbeat.trouble}"
             )
 
     def fail(self, reason: str, log_tail: list[str], code: int | None) -> JobState:

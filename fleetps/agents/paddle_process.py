@@ -13,6 +13,9 @@ from fleetps.system.rundir import RunDirectory
 
 _log = logging.getLogger(__name__)
 
+# Beyond its agent's patience with the coordinator, so that the agent speaks first.
+_LONGER_SECONDS = 5.0
+
 
 def label_of(membership: Membership) -> str:
     """Of the process, in names of files: `worker-1`."""
@@ -32,6 +35,7 @@ def start_paddle(job: Job, place: Place, membership: Membership) -> Child:
             os.environ,
             place,
             coordinator=membership.coordinator,
+            patience=membership.patience + _LONGER_SECONDS,
             instance=membership.instance,
             generation=membership.generation,
         ),

@@ -31,6 +31,8 @@ from fleetps.coordinator.reports import Status
 from fleetps.coordinator.requests import answer_of
 
 ADDRESS = "FLEETPS_COORDINATOR"
+PATIENCE = "FLEETPS_PATIENCE"
+_DEADLINE = 30.0
 _LONGEST_REQUEST = 10.0
 _LONGEST_PAUSE = 1.0
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -60,10 +62,12 @@ class CoordinatorClient:
     """See `protocol.Coordinator`. Threads may share a client.
 
     `deadline`: seconds for which a call may be retried before TryAgain. `close` ends waiting calls.
+    `on_silence` is called before each attempt after the first.
     """
 
-    def __init__(self, address: str, token: str | None = None, deadline: float = 30.0) -> None:
+    def __init__(self, address: str, token: str | None = None, deadline: float = _DEADLINE) -> None:
         self.address = address
+        self.on_silence: Callable[[], None] = lambda: None
         self._deadline = deadline
         self._closed = threading.Event()
         self._http = httpx.Client(
@@ -75,14 +79,12 @@ class CoordinatorClient:
         )
 
     @classmethod
-    def from_environment(
-        cls, environ: Mapping[str, str] = os.environ, deadline: float = 30.0
-    ) -> CoordinatorClient:
-        """As the agent sets it for its child: FLEETPS_COORDINATOR and the token."""
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> CoordinatorClient:
+        """As the agent sets it for its child: FLEETPS_COORDINATOR, its patience and the token."""
         address = environ.get(ADDRESS)
         if not address:
             raise UserError(f"{ADDRESS} is not set: the agent gives it to the process it starts")
-        return cls(address, read_token(environ), deadline)
+        return cls(address, read_token(environ), float(environ.get(PATIENCE, _DEADLINE)))
 
     def close(self) -> None:
         self._closed.set()
@@ -143,6 +145,7 @@ class CoordinatorClient:
             wait=wait_random_exponential(multiplier=0.1, max=_LONGEST_PAUSE),
             stop=stop_after_delay(self._deadline) | stop_when_event_set(self._closed),
             sleep=sleep_using_event(self._closed),
+            before_sleep=lambda _: self.on_silence(),
             reraise=True,
         )
         try:

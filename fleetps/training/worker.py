@@ -119,6 +119,10 @@ class Worker:
         self._engine.flush()
         self._engine.close()
 
+    def asks_on(self) -> None:
+        """The coordinator doesn't answer. Its agent judges that: this process is well."""
+        self._pulse.beat()
+
     def _attend(self) -> NoReturn:
         """Do what the coordinator says until the end, beside the training that rests for ever."""
         while True:
@@ -262,7 +266,9 @@ def work() -> None:
     job, dataset = child.load(rank)
     client = CoordinatorClient.from_environment()
     engine = GeoEngine if "geo" in job.mode_names else ServerEngine
-    Worker(job, dataset, client, instance, engine(client, instance, rank)).run()
+    worker = Worker(job, dataset, client, instance, engine(client, instance, rank))
+    client.on_silence = worker.asks_on
+    worker.run()
 
 
 def _work_alone() -> None:

@@ -18,7 +18,7 @@ from fleet_config.job import Job
 from fleet_config.roles import Role, resolve_role
 from fleetps import health
 from fleetps.agent import coordinator_address
-from fleetps.agents import counting, paddle_launcher
+from fleetps.agents import counting, paddle_launcher, paddle_process
 from fleetps.agents.child_dir import ChildDirectory
 from fleetps.agents.child_env import Place, local_environment, paddle_environment
 from fleetps.agents.membership import any_present, end_of
@@ -106,7 +106,7 @@ class TestChildEnvironment:
 
     def made(self, outer: dict[str, str], place: Place = PLACE) -> dict[str, str]:
         return paddle_environment(
-            outer, place, coordinator="c:1", instance="worker-x", generation=2
+            outer, place, coordinator="c:1", patience=75.0, instance="worker-x", generation=2
         )
 
     def test_a_worker(self) -> None:
@@ -117,6 +117,7 @@ class TestChildEnvironment:
         assert env["PADDLE_PSERVERS_IP_PORT_LIST"] == "a:1,b:2"
         assert env["PADDLE_WITH_GLOO"] == "0"
         assert env["FLEETPS_COORDINATOR"] == "c:1"
+        assert env["FLEETPS_PATIENCE"] == "75"
         assert env["FLEETPS_INSTANCE"] == "worker-x"
         assert env["FLEETPS_GENERATION"] == "2"
         assert env["FLEETPS_TOKEN"] == "t"  # noqa: S105
@@ -199,6 +200,19 @@ def worker_agent(tmp_path: Path, **settings: object) -> WorkerAgent:
     )
     role = resolve_role({"ROLE": "WORKER", "COORDINATOR": "127.0.0.1:1"})
     return WorkerAgent(job, role, "127.0.0.1:1", StopRequest(), 1.0)
+
+
+def test_a_paddle_process_waits_longer_for_the_coordinator_than_its_agent(
+    tmp_path: Path, monkeypatch
+) -> None:
+    agent, started = worker_agent(tmp_path), []
+    monkeypatch.setattr(
+        paddle_process,
+        "Child",
+        lambda *_, **how: started.append(how) or SimpleNamespace(pid=1, **how),
+    )
+    paddle_process.start_paddle(agent.job, agent.place(), agent.membership)
+    assert float(started[0]["env"]["FLEETPS_PATIENCE"]) == agent.membership.patience + 5
 
 
 class TestDeadWorkers:

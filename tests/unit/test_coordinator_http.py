@@ -385,6 +385,16 @@ def test_a_client_from_the_environment_of_a_child(rig, guarded):
         CoordinatorClient.from_environment({})
 
 
+def test_it_is_as_patient_as_the_agent_says_and_tells_that_it_still_asks():
+    environ = {"FLEETPS_COORDINATOR": f"127.0.0.1:{free_port()}", "FLEETPS_PATIENCE": "0.9"}
+    asked: list[int] = []
+    with CoordinatorClient.from_environment(environ) as client:
+        client.on_silence = lambda: asked.append(1)
+        with pytest.raises(TryAgain, match=r"has not answered for 0\.9 s"):
+            client.status()
+    assert asked
+
+
 def test_proxies_for_the_internet_are_not_used(address, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     with CoordinatorClient(address, deadline=1) as client:
