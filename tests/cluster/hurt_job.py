@@ -37,7 +37,7 @@ checkpoint: {{every: {{epochs: null, tasks: {tasks}}}}}
 tables: {{embedding: {{dim: 3, rule: {{name: adagrad, learning_rate: 0.01}}}}}}
 optimizer: {{name: adam, learning_rate: 0.002, schedule: {{name: linear}}}}
 mode: {mode}
-model: {{name: deepfm, params: {{hidden: [8]}}}}
+model: {{name: deepfm, params: {{hidden: [64]}}}}
 evaluate: {{every_epochs: 4}}
 observe: {{progress_seconds: 0.5}}
 """

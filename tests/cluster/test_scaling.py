@@ -45,7 +45,7 @@ data: {{path: {data}, batch_size: 32, task_rows: {task_rows}}}
 tables: {{embedding: {{dim: 3, rule: {{name: adagrad, learning_rate: 0.01}}}}}}
 optimizer: {{name: adam, learning_rate: 0.002, schedule: {{name: linear}}}}
 mode: {mode}
-model: {{name: deepfm, params: {{hidden: [8]}}}}
+model: {{name: deepfm, params: {{hidden: [64]}}}}
 """
 MODES = {
     "async": {"mode": "async"},
