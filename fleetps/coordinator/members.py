@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from fleet_config.errors import FleetError, TryAgain, UserError
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.reports import MISSED_HEARTBEATS, MemberRole, MemberState
 from fleetps.coordinator.schema import MemberRow
 
-_MOST_NAMED = 5
 # A member that missed so many may be dead: another one that comes for its place gets it.
 _DOUBTED_HEARTBEATS = 2.5
 
@@ -118,7 +115,7 @@ class Members:
             ranked[0].rank = 0
             self._moved.add(ranked[0].instance)
         for member in self.all_live():
-            member.active = False
+            _forget_process(member)
             member.state = "registered"
             self._save(member)
 
@@ -232,7 +229,7 @@ class Members:
 
     def set_gone(self, member: Member, state: MemberState) -> None:
         """Its process is gone, and with it what it might have flushed."""
-        member.active = False
+        _forget_process(member)
         self.set_state(member, state)
 
     def set_active(self, member: Member) -> None:
@@ -283,16 +280,8 @@ class Members:
         return tuple(absent + silent)
 
 
-def another_job(
-    role: str, address: str, ours: Mapping[str, Any], theirs: Mapping[str, Any] | None
-) -> str:
-    """The refusal of a process that was started with another job file: what differs, if known."""
-    keys = sorted(
-        key for key in {*ours, *(theirs or ())} if ours.get(key) != (theirs or ours).get(key)
-    )
-    named = [f"{key} is {(theirs or {}).get(key)!r} there, {ours.get(key)!r} here" for key in keys]
-    what = "; ".join(named[:_MOST_NAMED]) or "their digests differ"
-    return (
-        f"the {role} at {address} was started with another job than the coordinator ({what}); "
-        "give all processes of a job the same job file and --set options"
-    )
+def _forget_process(member: Member) -> None:
+    """What its process had done and said means nothing for the next one."""
+    member.active = False
+    member.load = {}
+    member.unreachable = -1

@@ -16,7 +16,6 @@ from fleetps.coordinator.changes import Changes
 from fleetps.coordinator.choice import choose
 from fleetps.coordinator.events import EventLog
 from fleetps.coordinator.lifecycle import Death
-from fleetps.coordinator.members import another_job
 from fleetps.coordinator.messages import (
     Arrived,
     Clock,
@@ -26,6 +25,7 @@ from fleetps.coordinator.messages import (
     Rendezvous,
     Size,
 )
+from fleetps.coordinator.naming import another_job
 from fleetps.coordinator.parts import make_parts
 from fleetps.coordinator.reports import MemberRole, MemberState, Status
 from fleetps.coordinator.runfiles import EVENTS_FILE, RESULT_FILE, open_store

@@ -304,6 +304,17 @@ class TestStalls:
             f"within 120 s (cluster.deadlines.first_step); worker 0 {cut_off}"
         )
 
+    def test_what_a_process_said_is_nothing_about_the_next_one(self, rig):
+        held = rig.task("w0").id
+        rig.service.progress("w0", held, 0, 0, 0.0, {UNREACHABLE: 0})
+        rig.service.heartbeat("s0", "serving", {"silent": 6.0})
+        rig.service.fail("s0", "killed", exit_code=-9, again=True)
+        begin_again(rig)
+        rig.task("w0")
+        rig.pass_time(11, *ALL)
+        assert rig.texts("cut-off") == []
+        assert self.told(rig) == ["no progress for 10 s: no step by worker 0"]
+
     def test_an_agent_that_is_silent(self, rig):
         rig.task("w0")
         rig.pass_time(3, *ALL)
