@@ -40,6 +40,7 @@ class Meter:
 
     def _sample(self, now: float) -> None:
         self._samples.append((now, self._handled, self._loss_rows, self._loss_sum))
+        self._trim(now)  # nobody may ask for days
 
     def _trim(self, now: float) -> None:
         while len(self._samples) > 1 and self._samples[1][0] <= now - WINDOW_SECONDS:
