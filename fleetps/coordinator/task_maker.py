@@ -55,10 +55,11 @@ class TaskMaker:
         another number of workers), what is left of the epoch is cut anew.
         """
         shards = self.shards(TRAIN_SPLIT)
-        past = progress.epoch + (progress.goes_on == "evaluate")
-        for epoch in range(past):
+        for epoch in range(progress.epoch):
             self._store.add_tasks(self._whole(epoch, shards))
         if progress.goes_on == "evaluate":
+            past, _ = _past_and_left(progress, shards)  # not whole: some may be left out
+            self._store.add_tasks(self._whole(progress.epoch, past))
             return
         size = sum(shard.rows for shard in shards)
         tasks = list(self._training(progress.epoch, shards, progress.epoch * size))

@@ -123,6 +123,28 @@ class TestDivergence:
         assert (rows.total, rows.done, rows.skipped) == (240, 215, 25)
         assert sum(task.rows for task in trained) == 25  # 50 of 100 are in the checkpoint
 
+    def test_a_fresh_state_at_the_epochs_end_too(self, tmp_path):
+        rig = make(
+            tmp_path,
+            job={"epochs": 2},
+            watch={"on_nan": "skip_task"},
+            checkpoint={"every": {"epochs": 1}},
+        )
+        diverge(rig, "w0", rig.task("w0"))
+        begin_again(rig)
+        while rig.service.status().checkpoint.number < 1:
+            for name in ("w0", "w1"):
+                rig.step(name)
+        start_afresh(rig)
+        tasks = rig.work("w0", "w1")
+        assert {task.epoch for task in tasks if task.training} == {1}
+        rows = rig.service.status().accounting
+        assert (rows.total, rows.done, rows.skipped, rows.waiting) == (240, 215, 25, 0)
+        first, second = rig.service.status().history
+        assert (first.train_rows, second.train_rows) == (75, 100)
+        assert first.train_loss == pytest.approx(0.7)
+        rig.check_accounting()
+
     def test_in_sync_the_whole_group_is_left_out(self, tmp_path):
         rig = make(
             tmp_path,
