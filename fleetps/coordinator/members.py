@@ -49,6 +49,8 @@ class Members:
         # The present generation, and how many workers must come before its work begins.
         self.generation = 0
         self._workers = base.workers
+        # In mode sync those with lower ranks are all waited for, under these ranks.
+        self._movable_from = base.workers if "sync" in base.job.mode_names else 0
         self._all: dict[str, Member] = {}
         self.reload()
 
@@ -111,9 +113,11 @@ class Members:
         Servers get what they begin with from worker 0; where that one has left, another is it now.
         """
         self.generation, self._workers = number, workers
-        if (ranked := self.live("worker")) and ranked[0].rank:
-            ranked[0].rank = 0
-            self._moved.add(ranked[0].instance)
+        workers_left = self.live("worker")
+        movable = [one for one in workers_left if one.rank >= self._movable_from]
+        if movable and all(one.rank for one in workers_left):
+            movable[0].rank = 0
+            self._moved.add(movable[0].instance)
         for member in self.all_live():
             _forget_process(member)
             member.state = "registered"

@@ -403,10 +403,28 @@ class TestSync:
         assert rig.state().generation == 1
         assert rig.service.events().events[-1].who == "worker 1"
 
-    def test_all_workers_are_waited_for(self, rig):
-        rig.pass_time(11, "s0", "w0")
-        begin_again(rig, "s0", "w0")
-        assert rig.service.status().missing == ("worker 1 (not registered)",)
+    @pytest.mark.parametrize(("lost", "left"), [("0", "1"), ("1", "0")])
+    def test_all_workers_are_waited_for(self, rig, lost, left):
+        others = ("s0", f"w{left}")
+        rig.pass_time(11, *others)
+        begin_again(rig, *others)
+        assert rig.service.status().missing == (f"worker {lost} (not registered)",)
+        state = rig.pass_time(61, *others)
+        assert (state.job, state.exit_code) == ("failed", EXIT_TRY_AGAIN)
+        assert f"worker {lost} did not register within 60 s" in state.reason
+
+    def test_one_that_comes_for_the_place_of_worker_0(self, rig):
+        rig.pass_time(11, "s0", "w1")
+        begin_again(rig, "s0", "w1")
+        assert rig.register("worker", "new") == 0
+        assert rig.task("new").rows_before == rig.task("w1").rows_before == 0
+
+    def test_one_that_was_in_no_group_takes_the_place_of_worker_0(self, rig):
+        assert rig.register("worker", "w2") == 2
+        rig.pass_time(11, "s0", "w1", "w2")
+        begin_again(rig, "s0", "w1", "w2")
+        assert [worker.rank for worker in rig.service.status().workers] == [0, 1]
+        assert rig.task("w2").rows_before == rig.task("w1").rows_before == 0
 
 
 class TestTheWholeJob:
