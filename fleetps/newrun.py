@@ -9,7 +9,7 @@ from fleet_config.job import Job
 from fleet_config.sections import SyntheticData
 from fleetps.checkpoint.choose import check_wanted
 from fleetps.checkpoint.store import Checkpoints
-from fleetps.coordinator.runfiles import CHECKPOINTS, STATE_FILE
+from fleetps.coordinator.runfiles import CHECKPOINTS, STATE_FILE, end_left
 from fleetps.data.dataset import Dataset, load_dataset
 from fleetps.observe.display import Display, make_display
 from fleetps.system.rundir import RunDirectory
@@ -32,17 +32,14 @@ def new_run(
 ) -> Iterator[RunDirectory]:
     """The job's data, and the run directory for this run alone: what was in it is set aside.
 
-    `goes_on`: except where an unfinished run has left checkpoints.
+    `goes_on`: except where an unfinished run has left checkpoints, or lacks its result only.
     """
     run = RunDirectory(job.run_dir)
     with run.locked():
         with stop.interrupting():
             dataset = ensure_dataset(job, display.note)
-        if goes_on and _unfinished(job, run):
-            display.note(
-                f"{run.path} holds an unfinished run: the job goes on from its last checkpoint "
-                "(checkpoint.resume: never begins anew)"
-            )
+        if goes_on and (note := _unfinished(job, run)):
+            display.note(f"{run.path} holds {note}")
             yield run
             return
         if goes_on:
@@ -53,11 +50,22 @@ def new_run(
         yield run
 
 
-def _unfinished(job: Job, run: RunDirectory) -> bool:
+def _unfinished(job: Job, run: RunDirectory) -> str:
+    """What the run before has left to be done; "": nothing, or it can't go on."""
+    if run.result_file.exists():
+        return ""
+    end = end_left(run.path)
+    if end is not None and end.job == "done":
+        return "a run that is done, but its result is still to be written"
     left = (run.path / STATE_FILE).exists() or (run.path / CHECKPOINTS).exists()
-    if job.checkpoint.resume != "auto" or run.result_file.exists() or not left:
-        return False
-    return bool(Checkpoints(job.checkpoint_dir).entries())
+    if job.checkpoint.resume != "auto" or not left:
+        return ""
+    if not Checkpoints(job.checkpoint_dir).entries():
+        return ""
+    return (
+        "an unfinished run: the job goes on from its last checkpoint "
+        "(checkpoint.resume: never begins anew)"
+    )
 
 
 def _kept(job: Job, run: RunDirectory) -> Path | None:

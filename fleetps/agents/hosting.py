@@ -66,10 +66,11 @@ class HostedCoordinator:
     def address(self) -> str:
         return self.client.address
 
-    def start(self, bind: str, *, again: bool = False) -> None:
+    def start(self, bind: str, *, again: bool = False, restarted: bool = False) -> None:
         """Returns when it answers. It goes on with an unfinished run of the same job.
 
         `again`: all other processes of that run have ended too.
+        `restarted`: none of them has, so that run is this one, however it may have ended.
         """
         self._run.create()
         address_file = self._run.path / ADDRESS_FILE
@@ -78,7 +79,8 @@ class HostedCoordinator:
             self._run.job_file.write_text(self._job.model_dump_json(indent=2), encoding="utf-8")
             address_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "fleetps.coordinator", "--job", str(self._run.job_file)]
-        command += ["--bind", bind, *(["--again"] * again), *(["--stay"] * self._stays)]
+        flags = {"--again": again, "--restarted": restarted, "--stay": self._stays}
+        command += ["--bind", bind, *(flag for flag, given in flags.items() if given)]
         log = self._run.logs / "coordinator.log"
         child = self._child = Child("coordinator", command, log=log, env=self._env)
         self._restarts.began()
@@ -106,7 +108,7 @@ class HostedCoordinator:
             return self.check()
         _log.warning("%s; it is started again", self.death())
         self._restarts.again()
-        self.start(self.address)
+        self.start(self.address, restarted=True)
         return None
 
     def finished(self) -> bool:

@@ -36,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--stay", action="store_true", help="a job that is done stays so, and this goes on serving"
     )
+    parser.add_argument(
+        "--restarted",
+        action="store_true",
+        help="only this process died: a job that is over stays so",
+    )
     options = parser.parse_args(arguments)
     set_up_logging("text", "coordinator")
     keep_few_arenas(_ARENAS)
@@ -50,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             new=options.new,
             again=options.again,
             stays=options.stay,
+            restarted=options.restarted,
         )
     except FleetError as error:
         _log.error("%s", error)

@@ -32,11 +32,20 @@ _OF_A_RUN = (
 _log = logging.getLogger(__name__)
 
 
-def open_store(run_dir: Path, job: Job, *, new: bool, again: bool, stays: bool = False) -> Store:
+def open_store(
+    run_dir: Path,
+    job: Job,
+    *,
+    new: bool,
+    again: bool,
+    stays: bool = False,
+    restarted: bool = False,
+) -> Store:
     """Go on with the state in `run_dir` if it is this job's and unfinished; otherwise begin anew.
 
     `again`: all processes that worked with it have ended.
     `stays`: the state of a finished run is this job's too.
+    `restarted`: so is that of one that has failed or was stopped.
     """
     path = run_dir / STATE_FILE
     try:
@@ -48,7 +57,9 @@ def open_store(run_dir: Path, job: Job, *, new: bool, again: bool, stays: bool =
         ) from error
     finished = False
     if path.exists() and not new and (store := _readable(path, again)) is not None:
-        if _goes_on(store, job, again=again, stays=stays):
+        # Where it is done, its result may be still to be written.
+        stays = stays or not (run_dir / RESULT_FILE).exists()
+        if _goes_on(store, job, again=again, stays=stays, restarted=restarted):
             return store
         row = store.job()
         finished = row is not None and row.state == "done"
@@ -67,14 +78,14 @@ def _readable(path: Path, again: bool) -> Store | None:
         return None
 
 
-def _goes_on(store: Store, job: Job, *, again: bool, stays: bool) -> bool:
+def _goes_on(store: Store, job: Job, *, again: bool, stays: bool, restarted: bool) -> bool:
     row = store.job()
     if row is None:
         return True
     if row.digest != job.digest():
         return False
-    if row.state == "done":
-        return stays
+    if restarted or row.state == "done":
+        return restarted or stays
     if "sync" in job.mode_names and row.workers != job.cluster.workers:
         return False  # its tasks are cut for another number of workers
     if row.state in ("waiting", "running") and not again:

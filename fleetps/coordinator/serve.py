@@ -43,13 +43,22 @@ def serve(
     new: bool,
     again: bool = False,
     stays: bool = False,
+    restarted: bool = False,
 ) -> int:
     """Serve until the job is over and everybody has left, or SIGTERM; the exit code.
 
-    For `new`, `again` and `stays` see `JobService`.
+    For `new`, `again`, `stays` and `restarted` see `JobService`.
     """
     with listen(bind, token) as sock, only_coordinator(job.run_dir):
-        service = JobService(job, dataset, new=new, again=again, stays=stays, clock=RunningClock())
+        service = JobService(
+            job,
+            dataset,
+            new=new,
+            again=again,
+            stays=stays,
+            restarted=restarted,
+            clock=RunningClock(),
+        )
         try:
             _write_address(job.run_dir / ADDRESS_FILE, sock)
             return _Process(service, sock, token, _curves(job)).run()

@@ -15,7 +15,7 @@ from fleetps.coordinator.base import Base
 from fleetps.coordinator.changes import Changes
 from fleetps.coordinator.choice import choose
 from fleetps.coordinator.events import EventLog
-from fleetps.coordinator.lifecycle import Death
+from fleetps.coordinator.lifecycle import COORDINATOR, Death
 from fleetps.coordinator.messages import (
     Arrived,
     Clock,
@@ -44,9 +44,10 @@ class JobService(WorkCalls):
     `new`: set the state of an earlier, unfinished run aside and do not go on with it.
     `again`: all other processes of the job have ended too, so it goes on from a checkpoint.
     `stays`: a job that is done stays done, and is served for ever.
+    `restarted`: it died while the others lived, so however the job has ended, it stays so.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two are named, and most are seldom given
         self,
         job: Job,
         dataset: Dataset,
@@ -54,6 +55,7 @@ class JobService(WorkCalls):
         new: bool = False,
         again: bool = False,
         stays: bool = False,
+        restarted: bool = False,
         local: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -63,7 +65,9 @@ class JobService(WorkCalls):
             dataset.split(job.evaluate.split)  # better refused now than after an epoch
         run_dir = job.run_dir
         # A local run keeps its parameters in the process, so there is nothing to go on with.
-        store = self._store = open_store(run_dir, job, new=new or local, again=again, stays=stays)
+        store = self._store = open_store(
+            run_dir, job, new=new or local, again=again, stays=stays, restarted=restarted
+        )
         events = EventLog(store, run_dir / EVENTS_FILE, wall)
         servers, workers = (0, 1) if local else (job.cluster.servers, job.cluster.workers)
         self._workers = workers
@@ -75,7 +79,11 @@ class JobService(WorkCalls):
         self._losses = parts.losses
         self._watch = Watch(base, parts)
         with self._changes.change():
-            self._generations.begin(local=local, again=again)
+            if restarted and store.job() is not None and self._life.over:
+                state = self._life.row.state
+                self._events.add("restarted", COORDINATOR, f"the job is {state}, and stays so")
+            else:
+                self._generations.begin(local=local, again=again)
 
     @property
     def lost(self) -> TryAgain | None:

@@ -101,12 +101,12 @@ class Rig:
         self.clock = Clock()
         self.service = self.start()
 
-    def start(self, *, new: bool = False) -> JobService:
-        return JobService(self.job, self.dataset, new=new, clock=self.clock, wall=self.clock)
+    def start(self, **how: bool) -> JobService:
+        return JobService(self.job, self.dataset, clock=self.clock, wall=self.clock, **how)
 
-    def restart(self, *, new: bool = False) -> None:
+    def restart(self, **how: bool) -> None:
         self.service.close()
-        self.service = self.start(new=new)
+        self.service = self.start(**how)
 
     def register(self, role: Any, instance: str, rank: int | None = None) -> int:
         address = f"10.0.0.{len(instance)}:{instance}" if role == "server" else "10.0.0.9"

@@ -188,6 +188,7 @@ class TestHostedCoordinator:
             killed.kill()
             while not any(is_coordinator(job, one) for one in others(killed)):
                 host.keep()
+            assert any("--restarted" in one.cmdline() for one in others(killed))
             assert host.client.status().job == "waiting"
         assert host.address == address
         coordinator_of(job).kill()

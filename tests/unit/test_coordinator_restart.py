@@ -7,6 +7,7 @@ import pytest
 from coordinator_rig import Rig, make_job, work
 
 from fleet_config.errors import TryAgain, UserError
+from fleetps.coordinator.result import Result
 from fleetps.coordinator.service import JobService
 
 
@@ -117,6 +118,61 @@ def test_a_run_that_is_not_to_be_gone_on_with_is_set_aside(tmp_path, how):
     assert state.exists()
     rig.restart(new=True)
     assert len(list(rig.job.run_dir.glob("previous-*"))) == 2
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "stopping"])
+def test_killed_in_its_last_seconds_it_does_not_begin_anew(tmp_path, state):
+    rig = Rig(tmp_path, checkpoint={"every": {"epochs": 1}})
+    rig.assemble()
+    rig.work("w0", "w1")
+    if state == "done":
+        rig.service.heartbeat("w0", "exited")
+        rig.service.heartbeat("w1", "exited")
+    elif state == "failed":
+        rig.service.fail("s0", "broken", exit_code=2)
+    else:
+        rig.service.stop("enough")
+    before = rig.state()
+    rig.restart(restarted=True)
+    assert rig.beat("s0") == before
+    assert before.job == state
+    assert rig.texts("restarted") == [f"the job is {state}, and stays so"]
+    assert (rig.job.run_dir / "result.json").exists() == (state == "done")
+    rig.service.heartbeat("s0", "exited")
+    rig.service.heartbeat("w0", "exited")
+    rig.service.heartbeat("w1", "exited")
+    assert rig.service.ended()
+
+
+def test_while_the_job_runs_it_goes_on_as_ever(tmp_path):
+    rig = Rig(tmp_path)
+    rig.restart(restarted=True)
+    rig.assemble()
+    rig.restart(restarted=True)
+    rig.beat("s0", "w0", "w1")
+    work(rig.service, "w0", "w1")
+    assert rig.service.status().accounting.done == 120
+    rig.check_accounting()
+
+
+def test_a_result_that_found_no_room_is_written_when_there_is_some(tmp_path, monkeypatch):
+    rig = Rig(tmp_path)
+    rig.assemble()
+    work(rig.service, "w0", "w1")
+    rig.service.heartbeat("w0", "exited")
+
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "write", full)
+        with pytest.raises(TryAgain, match="No space left on device"):
+            rig.service.heartbeat("w1", "exited")
+    result = rig.job.run_dir / "result.json"
+    assert not result.exists()
+    rig.restart(again=True)
+    assert rig.state().job == "done"
+    assert json.loads(result.read_text())["accounting"]["done"] == 120
 
 
 def test_a_damaged_state_file_is_named_with_the_mend(tmp_path):

@@ -54,6 +54,19 @@ def test_a_finished_one_is_set_aside(tmp_path: Path, left: Path) -> None:
     assert len(list(left.glob("previous-*/checkpoints/000001-*"))) == 1
 
 
+def test_one_that_only_lacks_its_result_stays(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.assemble()
+    rig.work("w0", "w1")
+    rig.service.heartbeat("w0", "exited")
+    rig.service.heartbeat("w1", "exited")
+    rig.service.close()
+    (rig.job.run_dir / "result.json").unlink()
+    names, said = begin(rig.job)
+    assert "coordinator.sqlite" in names
+    assert "holds a run that is done, but its result is still to be written" in said
+
+
 def test_so_is_one_without_checkpoints_or_not_to_be_gone_on_with(
     tmp_path: Path, left: Path
 ) -> None:
