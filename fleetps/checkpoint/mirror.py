@@ -9,7 +9,6 @@ A manifest is written last, so what has one is complete.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,12 +20,10 @@ from fleet_config.errors import FleetError, TryAgain, UserError
 from fleetps.checkpoint.format import MANIFEST, DamagedCheckpoint, Manifest, parse_manifest
 from fleetps.checkpoint.publish import publish
 from fleetps.checkpoint.retention import to_keep
-from fleetps.checkpoint.store import PARTIAL, THIN, Checkpoint, Checkpoints
+from fleetps.checkpoint.store import NAME, PARTIAL, THIN, Checkpoint, Checkpoints
 from fleetps.checkpoint.verify import verify
 
 _log = logging.getLogger(__name__)
-
-_NAME = re.compile(r"[0-9]{6,}-[0-9TZ]+")
 
 
 def check_url(url: str) -> None:
@@ -75,7 +72,7 @@ class Mirror:
             except FileNotFoundError:
                 return []
         names = (entry.rstrip("/").rpartition("/")[2] for entry in entries)
-        found = [copy for name in names if _NAME.fullmatch(name) and (copy := self._find(name))]
+        found = [copy for name in names if NAME.fullmatch(name) and (copy := self._find(name))]
         # Numbers begin anew where somebody began the job anew.
         return sorted(found, key=lambda c: (c.manifest.time, c.manifest.number), reverse=True)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from fleetps.data.dataset import Column
 
 _log = logging.getLogger(__name__)
 
+NAME = re.compile(r"[0-9]{6,}-[0-9TZ]+")
 PARTIAL = ".partial-"
 THIN = ".thin-"
 _REMOVED = ".removed-"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleet_config.errors import UserError
 from fleetps.checkpoint.store import open_checkpoint, verify_links
@@ -17,7 +18,7 @@ from fleetps.coordinator.schema import CheckpointRow
 
 @dataclass(frozen=True)
 class Choice:
-    """`row` None: there is none. `damaged`: what is wrong with those that are newer."""
+    """`row` None: there is none. `damaged`: what is wrong with newer ones, newest first."""
 
     row: CheckpointRow | None
     damaged: Sequence[str]
@@ -27,15 +28,32 @@ def choose(rows: Sequence[CheckpointRow]) -> Choice:
     """The first of `rows`, newest first, whose files are as they were written."""
     damaged = []
     for row in rows:
-        try:
-            verify_links(open_checkpoint(row.path))
-        except UserError as error:
-            damaged.append(str(error))
-        except OSError as error:
-            damaged.append(f"{row.path}: can't be read: {error.strerror}")
-        else:
+        if not (why := fault(row.path)):
             return Choice(row, damaged)
+        damaged.append(why)
     return Choice(None, damaged)
+
+
+def fault(path: Path) -> str:
+    """Why nobody can go on from this checkpoint; "": its files are as they were written."""
+    try:
+        verify_links(open_checkpoint(path))
+    except UserError as error:
+        return str(error)
+    except OSError as error:
+        return f"{path}: can't be read: {error.strerror}"
+    return ""
+
+
+def none_left(newest: str) -> str:
+    """The refusal to begin anew, and so remove them in the end, because none can be read just now.
+
+    newest: what is wrong with the newest.
+    """
+    return (
+        f"no checkpoint can be read; the newest: {newest}; bring it back and start the job again, "
+        "or begin anew (checkpoint.resume: never)"
+    )
 
 
 @dataclass(frozen=True)

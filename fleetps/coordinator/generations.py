@@ -18,7 +18,7 @@ from fleetps.checkpoint.format import data_record
 from fleetps.checkpoint.store import Checkpoint, open_checkpoint
 from fleetps.coordinator.base import Base
 from fleetps.coordinator.checkpoints import Checkpointing
-from fleetps.coordinator.choice import Cause, Choice
+from fleetps.coordinator.choice import Cause, Choice, none_left
 from fleetps.coordinator.lifecycle import COORDINATOR, Death, Lifecycle
 from fleetps.coordinator.members import Members
 from fleetps.coordinator.pace import Pace
@@ -112,12 +112,19 @@ class Generations:
         return self._saved.saved() if self._life.row.cause and not self._life.over else None
 
     def begin_with(self, number: int, choice: Choice) -> None:
-        """The checkpoint of generation `number` was chosen: go back to it."""
+        """The checkpoint of generation `number` was chosen: go back to it.
+
+        None that is left is a failure: they may come back, and a new beginning would remove them.
+        """
         row = self._life.row
         if self._life.over or row.generation != number or not row.cause:
             return
         for sentence in choice.damaged:
             self._tell(_DAMAGED, COORDINATOR, sentence)
+        cause = Cause.from_json(row.cause)
+        if choice.row is None and choice.damaged:
+            self._life.fail(cause.who, f"{cause.reason}; {none_left(choice.damaged[0])}")
+            return
         restore, progress = str(self._saved.warm() or ""), _BEGINNING
         if choice.row is not None:
             restore = str(choice.row.path)
@@ -131,7 +138,7 @@ class Generations:
             goes_on=progress.goes_on,
             rows_leased=progress.rows,
         )
-        cause, where = Cause.from_json(row.cause), _where(restore, progress)
+        where = _where(restore, progress)
         text = f"{cause.reason}; generation {number} begins {where}; {lost} rows are trained again"
         self._tell(_GENERATION, cause.who, text)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from fleet_config.errors import UserError
+from fleet_config.errors import TryAgain, UserError
 from fleet_config.job import Job
 from fleetps.checkpoint import choose, fits
 from fleetps.checkpoint.format import data_record
 from fleetps.checkpoint.mirror import Mirror, check_url, fetch_newest
-from fleetps.checkpoint.store import Checkpoint, Checkpoints
+from fleetps.checkpoint.store import NAME, Checkpoint, Checkpoints
+from fleetps.coordinator.choice import fault, none_left
 from fleetps.coordinator.progress import Progress, read_progress
 from fleetps.data.dataset import Dataset
 
@@ -22,6 +23,7 @@ def find(job: Job, dataset: Dataset) -> tuple[Checkpoint, Progress] | None:
 
     Raises:
         UserError: it is damaged, or doesn't fit the job or its data.
+        TryAgain: there are some, but none can be read; or the mirror can't be.
     """
     resume = job.checkpoint.resume
     if job.checkpoint.mirror is not None:
@@ -47,6 +49,7 @@ def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
         _fetch_unfinished(mirror, store)
     newest = store.newest_valid(job, dataset.columns)
     if newest is None:
+        _refuse_unreadable(store)
         return None
     if job.checkpoint.path is None and job.checkpoint.mirror is None:
         return newest  # those of a finished run were set aside with it
@@ -55,6 +58,12 @@ def _newest(job: Job, dataset: Dataset) -> Checkpoint | None:
         _log.info("%s is of a finished run: this one begins anew", newest.path)
         return None
     return newest
+
+
+def _refuse_unreadable(store: Checkpoints) -> None:
+    for entry in reversed(store.entries()):
+        if NAME.fullmatch(entry.name) and (why := fault(entry)):
+            raise TryAgain(none_left(why))
 
 
 def fetch_lost(job: Job) -> None:

@@ -41,13 +41,12 @@ def begin_again(rig, *names):
         rig.service.arrive("w0", INITIALISED)
 
 
-def take_checkpoint(rig):
+def take_checkpoint(rig, number=1):
     """Two tasks, and a checkpoint of them."""
     for _ in range(2):
         rig.finish_task("w0", rig.task("w0"))
-    rig.step("w0")
-    rig.step("w0")
-    assert len(rig.texts("checkpoint")) == 1
+    while len(rig.texts("checkpoint")) < number:
+        rig.step("w0")
 
 
 class TestWithoutACheckpoint:
@@ -161,10 +160,28 @@ class TestWithACheckpoint:
 
     def test_a_damaged_one_is_not_taken(self, rig):
         take_checkpoint(rig)
+        take_checkpoint(rig, 2)
         directory = rig.job.run_dir / "checkpoints"
-        next(directory.glob("000001-*/manifest.json")).write_text("{")
-        assert kill(rig).restore == ""
+        next(directory.glob("000002-*/manifest.json")).write_text("{")
+        assert "/000001-" in kill(rig).restore
         assert "manifest.json: is damaged" in rig.texts("checkpoint-damaged")[0]
+
+    def test_while_none_can_be_read_nothing_begins_anew(self, rig):
+        take_checkpoint(rig)
+        directory = rig.job.run_dir / "checkpoints"
+        away = directory.rename(rig.root / "away")
+        kill(rig)
+        state = rig.state()
+        assert (state.job, state.exit_code) == ("failed", EXIT_TRY_AGAIN)
+        assert state.reason.startswith("server 1: killed; no checkpoint can be read; the newest: ")
+        assert "there is no such directory; bring it back and start the job again" in state.reason
+        rig.restart()
+        rig.service.tick()
+        assert rig.state().reason.startswith("coordinator: the job was started again; no checkp")
+        away.rename(directory)
+        rig.restart()
+        rig.assemble()
+        assert rig.service.status().rows_done == 50
 
     def test_evaluations_are_made_again(self, rig):
         while rig.service.status().phase != "evaluate":
@@ -542,6 +559,17 @@ class TestTheWholeJob:
         rig.service = JobService(rig.job, rig.dataset, again=True)
         assert rig.kinds() == ["created"]
         rig.assemble()
+        assert rig.service.status().rows_done == 0
+
+    def test_a_fresh_state_with_checkpoints_that_can_not_be_read(self, tmp_path):
+        rig = self.run_and_stop(tmp_path)
+        next((rig.job.run_dir / "checkpoints").glob("000001-*/manifest.json")).unlink()
+        (rig.job.run_dir / "coordinator.sqlite").unlink()
+        with pytest.raises(TryAgain, match=r"^no checkpoint can be read; .* has no manifest\.json"):
+            rig.start()
+        next((rig.job.run_dir / "checkpoints").glob("000001-*")).rename(tmp_path / "away")
+        (rig.job.run_dir / "checkpoints" / "lost+found").mkdir()  # of a volume
+        rig.service = rig.start()
         assert rig.service.status().rows_done == 0
 
     def test_from_a_certain_one_and_a_warm_start(self, tmp_path):
