@@ -81,14 +81,18 @@ def save(
     checkpoint = finish(partial, job, dataset, saved)
     took = time.monotonic() - written
     log.info("saved %s: engine %.2f s, verified %.2f s", partial, written - start, took)
-    _prune(job, Checkpoints(partial.parent))
+    prune(job, Checkpoints(partial.parent))
     return checkpoint
 
 
-def _prune(job: Job, store: Checkpoints) -> None:
+def prune(job: Job, store: Checkpoints) -> None:
+    """Remove old ones, but not the one before the newest: the coordinator knows of no newer one yet.
+
+    If this process dies before it can say so, the job goes on from the one before.
+    """
     kept = job.checkpoint
     try:
-        store.prune(kept.keep, kept.keep_every, kept.full_every)
+        store.prune(max(kept.keep, 2), kept.keep_every, kept.full_every)
     except UserError as error:  # the new one is there all the same
         log.error("old checkpoints were not removed: %s", error)
 

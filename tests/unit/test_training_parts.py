@@ -11,6 +11,7 @@ import numpy as np
 import paddle
 import pytest
 import zstandard
+from checkpoint_rig import job_of, make
 
 from fleet_config.errors import UserError
 from fleet_config.optimizers import (
@@ -21,10 +22,12 @@ from fleet_config.optimizers import (
     StepSchedule,
 )
 from fleetps import models
+from fleetps.checkpoint.store import Checkpoints
 from fleetps.coordinator.messages import Slice, Task
 from fleetps.training.feed import DataError, LoadingTask, spoilt_row
 from fleetps.training.loss_watch import LossWatch
 from fleetps.training.schedule import factor
+from fleetps.training.snapshot import prune
 from fleetps.training.step_hook import Counts, StepHook
 
 TOTAL = 110
@@ -52,6 +55,16 @@ SCHEDULES: list[tuple[Schedule, int, float]] = [
 @pytest.mark.parametrize(("schedule", "step", "expected"), SCHEDULES)
 def test_schedule(schedule: Schedule, step: int, expected: float) -> None:
     assert factor(schedule, step, TOTAL) == pytest.approx(expected)
+
+
+def test_a_save_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    """The coordinator knows of no newer one if the worker that saves dies now."""
+    job = job_of(tmp_path, checkpoint={"keep": 1})
+    store = Checkpoints(job.checkpoint_dir)
+    for number in (1, 2, 3):
+        make(job, number)
+        prune(job, store)
+    assert [one.manifest.number for one in store.list()] == [3, 2]
 
 
 def test_every_file_of_models_is_registered() -> None:
