@@ -86,9 +86,9 @@ def save(
 
 
 def prune(job: Job, store: Checkpoints) -> None:
-    """Remove old ones, but not the one before the newest: the coordinator knows of no newer one yet.
+    """Remove old ones, but not the one before the newest.
 
-    If this process dies before it can say so, the job goes on from the one before.
+    The coordinator knows of no newer one yet; if this process dies now, the job goes on from that.
     """
     kept = job.checkpoint
     try:
