@@ -26,7 +26,7 @@ class Choice:
 
 def choose(rows: Sequence[CheckpointRow]) -> Choice:
     """The first of `rows`, newest first, whose files are as they were written."""
-    damaged = []
+    damaged: list[str] = []
     for row in rows:
         if not (why := fault(row.path)):
             return Choice(row, damaged)
