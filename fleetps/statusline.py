@@ -39,11 +39,11 @@ def show(coordinator: str, run: str | None, *, as_json: bool) -> int:
 
 
 def client_of(
-    coordinator: str | None, run: str | None, patience: float = _PATIENCE
+    coordinator: str | None, run: str | None, patience: float | None = None
 ) -> CoordinatorClient:
     """Of the coordinator at an address, or else of a run directory.
 
-    `patience`: seconds for which it may not answer.
+    `patience`: seconds for which it may not answer; None: 5.
 
     Raises:
         UserError: neither is given, or no coordinator has run there.
@@ -57,7 +57,7 @@ def client_of(
             "--coordinator host:port"
         )
     address = str(parse_endpoint(coordinator, "--coordinator"))
-    return CoordinatorClient(address, read_token(environ), patience)
+    return CoordinatorClient(address, read_token(environ), patience or _PATIENCE)
 
 
 def _end_of(run: Path) -> str:
