@@ -54,8 +54,9 @@ train: $(STAMP) ## train the job of CONFIG (conf/quickstart.yaml) on this machin
 
 test: test-unit test-k8s test-cluster ## all tests that need only what make setup installs
 
+# One more at a time than elsewhere: many of them wait for a process.
 test-unit: $(STAMP) ## the tests that start no Paddle processes
-	$(BIN)/python -m pytest --numprocesses $(TESTS) tests/unit
+	$(BIN)/python -m pytest --numprocesses $$(($(TESTS) + 1)) tests/unit
 
 test-k8s: $(STAMP) ## the tests of the Kubernetes manifests; they need no cluster
 	$(BIN)/python -m pytest --numprocesses $(TESTS) tests/k8s
