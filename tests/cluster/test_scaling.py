@@ -31,7 +31,7 @@ from fleetps.data.synthetic import SyntheticSpec, make_synthetic
 
 pytestmark = pytest.mark.cluster
 
-ROWS, TEST_ROWS = 100_000, 20_000
+ROWS, TEST_ROWS = 100_000, 60_000  # with fewer the AUC says less of the model
 TOKEN = "of-this-test"  # noqa: S105
 GRACE = 10.0  # seconds, of a container or a machine that is taken away
 
@@ -45,14 +45,14 @@ data: {{path: {data}, batch_size: 32, task_rows: {task_rows}}}
 tables: {{embedding: {{dim: 3, rule: {{name: adagrad, learning_rate: 0.01}}}}}}
 optimizer: {{name: adam, learning_rate: 0.002, schedule: {{name: linear}}}}
 mode: {mode}
-model: {{name: deepfm, params: {{hidden: [64]}}}}
+model: {{name: deepfm, params: {{hidden: [8]}}}}
 """
 MODES = {
     "async": {"mode": "async"},
     "bounded": {"mode": "{name: bounded, staleness: 8}"},
     "geo": {"mode": "{name: geo, steps: 16}", "task_rows": "auto"},  # which is 16 batches
 }
-AUC = 0.003  # the most by which workers that come and go may change it
+AUC = 0.003  # the most that workers which come and go may cost
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,8 @@ def test_two_four_one(tmp_path: Path, data: Path, undisturbed: float, mode: str)
     }
     assert not events(job.run, "worker-lost")
     job.all_trained_once()
-    assert job.auc == pytest.approx(undisturbed, abs=AUC)
+    # With fewer workers at times it may be better: each row is learnt from fresher values.
+    assert job.auc > undisturbed - AUC
     if mode != "geo":  # whose tables count no shows
         assert job.shows() == job.expected_shows()
 
