@@ -137,7 +137,8 @@ class Stack:
         found = self.engine.client.containers.list(
             all=all_states, filters={"label": labels}, ignore_removed=True
         )
-        return sorted(found, key=lambda one: int(one.labels["com.docker.compose.container-number"]))
+        number = "com.docker.compose.container-number"  # of `run`, Compose 1.29 gives none
+        return sorted(found, key=lambda one: int(one.labels.get(number, 0)))
 
     def codes(self) -> dict[str, int]:
         """How each container ended; only those that have."""

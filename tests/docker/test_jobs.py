@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from stack import Stack
+from stack import Stack, composes
 
 pytestmark = pytest.mark.docker
 
@@ -55,6 +55,8 @@ def test_stopped_and_continued(stack: Stack) -> None:
 
 @pytest.mark.thorough
 def test_the_static_file(stack: Stack) -> None:
+    """Under Compose 1.29, where it is installed."""
+    stack.use(composes(stack.engine)[-1])
     stack.files = ["docker-compose.static.yml"]
     stack.options.append("--set job.epochs=1")
     stack.compose("run", "--rm", "-T", "done")
