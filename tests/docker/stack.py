@@ -137,8 +137,7 @@ class Stack:
         found = self.engine.client.containers.list(
             all=all_states, filters={"label": labels}, ignore_removed=True
         )
-        number = "com.docker.compose.container-number"  # of `run`, Compose 1.29 gives none
-        return sorted(found, key=lambda one: int(one.labels.get(number, 0)))
+        return sorted(found, key=lambda one: int(one.labels["com.docker.compose.container-number"]))
 
     def codes(self) -> dict[str, int]:
         """How each container ended; only those that have."""

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from stack import Stack, composes
 pytestmark = pytest.mark.docker
 
 ROWS = 200_000
+EPOCHS = 5  # long enough for all disturbances
 
 
 def first_process(container: Container) -> psutil.Process:
@@ -171,26 +172,14 @@ DISTURBANCES = (
 
 
 def test_any_container_may_die(stack: Stack) -> None:
-    stack.options.append("--set checkpoint.every.tasks=4")
-    endures(stack, DEATHS)
-
-
-@pytest.mark.thorough
-def test_a_job_is_disturbed_under_the_other_compose(stack: Stack) -> None:
-    """Where Compose 1.29 is installed, it has this one."""
-    stack.use(composes(stack.engine)[-1])
-    endures(stack, DISTURBANCES)
-
-
-def endures(stack: Stack, happens: Sequence[Callable[[Faults], None]]) -> None:
-    """A job without end does, and is stopped after the first epoch that nothing happened to."""
-    stack.options.append("--set job.epochs=500")
+    """In a job without end, which is stopped after the first epoch that nothing happened to."""
+    stack.options += ["--set job.epochs=500", "--set checkpoint.every.tasks=4"]
     stack.patience = 60  # longer than the coordinator is away
     faults = Faults(stack)
     with stack.running("run", "--rm", "-T", "done") as waiting:
         faults.goes_on()
         confined(stack)
-        for fault in happens:
+        for fault in DEATHS:
             fault(faults)
             faults.goes_on()
         last = stack.wait("an answer", lambda _: True)["epoch"]
@@ -199,6 +188,25 @@ def endures(stack: Stack, happens: Sequence[Callable[[Faults], None]]) -> None:
         stack.compose("stop")
         stack.ended(waiting, code=143)
         assert set(stack.codes().values()) == {0, 143}, stack.story()
+
+
+@pytest.mark.thorough
+def test_a_job_is_disturbed_under_the_other_compose(stack: Stack) -> None:
+    """Where Compose 1.29 is installed, it has this one."""
+    stack.use(composes(stack.engine)[-1])
+    stack.options.append(f"--set job.epochs={EPOCHS}")
+    stack.up()
+    faults = Faults(stack)
+    faults.goes_on()
+    for fault in DISTURBANCES:
+        fault(faults)
+        faults.goes_on()
+    stack.compose("run", "--rm", "-T", "done")
+    stack.wait_for_end()
+    result = stack.result()
+    assert result["state"] == "done"
+    assert result["accounting"]["held"] == result["accounting"]["waiting"] == 0
+    assert [epoch["train_rows"] for epoch in result["history"]] == [ROWS] * EPOCHS
 
 
 def confined(stack: Stack) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from stack import Stack, composes
+from stack import Stack
 
 pytestmark = pytest.mark.docker
 
@@ -14,14 +14,15 @@ ROWS, TEST_ROWS, EPOCHS = 200_000, 40_000, 2
 LEAST_AUC, LEAST_AUC_OF_ONE = 0.755, 0.7
 
 
-def check_result(stack: Stack) -> None:
+def check_result(stack: Stack, *, repeated: bool = False) -> None:
     result = stack.result()
     assert result["final"]["auc"] > LEAST_AUC
     assert result["final"]["evaluated_rows"] == TEST_ROWS
     accounting = result["accounting"]
     assert accounting["held"] == accounting["waiting"] == accounting["quarantined"] == 0
-    assert accounting["done"] == EPOCHS * (ROWS + TEST_ROWS)
-    assert accounting["repeated"] == 0
+    if not repeated:
+        assert accounting["done"] == EPOCHS * (ROWS + TEST_ROWS)
+        assert accounting["repeated"] == 0
 
 
 def test_up_with_more_of_everything(stack: Stack) -> None:
@@ -39,7 +40,6 @@ def test_up_with_more_of_everything(stack: Stack) -> None:
 
 @pytest.mark.thorough
 def test_stopped_and_continued(stack: Stack) -> None:
-    stack.options.append("--set job.epochs=1")
     with stack.running("run", "--rm", "-T", "done") as waiting:
         stack.wait("training", lambda status: status["rows_done"] > 20_000)
         stack.compose("stop")
@@ -48,15 +48,12 @@ def test_stopped_and_continued(stack: Stack) -> None:
     stack.compose("down")
     stack.compose("run", "--rm", "-T", "done")
     stack.wait_for_end()
-    (epoch,) = stack.result()["history"]
-    assert (epoch["train_rows"], epoch["evaluated_rows"]) == (ROWS, TEST_ROWS)
-    assert epoch["auc"] > LEAST_AUC_OF_ONE
+    check_result(stack, repeated=True)
+    assert stack.result()["history"][-1]["train_rows"] == ROWS
 
 
 @pytest.mark.thorough
 def test_the_static_file(stack: Stack) -> None:
-    """Under Compose 1.29, where it is installed."""
-    stack.use(composes(stack.engine)[-1])
     stack.files = ["docker-compose.static.yml"]
     stack.options.append("--set job.epochs=1")
     stack.compose("run", "--rm", "-T", "done")
